@@ -1,0 +1,135 @@
+"""The command `traincast`: registers the commands and turns errors into one line and an exit code.
+
+Exit codes: 0 fine, 1 a failure of the program, 2 an error that the user can mend. Modules imported here stay
+light; what a command needs is imported when it runs, so that `traincast --help` answers at once.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from traincast import __version__
+from traincast.cli import mesh, predict, report, sweep, topology, validate
+from traincast.errors import TraincastError
+
+_GLOBAL_FLAGS = ("--debug",)
+_GLOBAL_VALUES = ("--catalog",)
+
+app = typer.Typer(
+    name="traincast",
+    help="Forecasts one training step of a large transformer on a GPU cluster that nobody has booked yet.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+topology_app = typer.Typer(help="Clusters: list them, show one.", no_args_is_help=True, rich_markup_mode=None)
+report_app = typer.Typer(
+    help="Tables and figures of published studies.", no_args_is_help=True, rich_markup_mode=None
+)
+
+app.command("predict")(predict.predict)
+app.command("sweep")(sweep.sweep)
+app.command("validate")(validate.validate)
+app.command("mesh")(mesh.mesh)
+topology_app.command("list")(topology.list_)
+topology_app.command("show")(topology.show)
+report_app.command("sc21")(report.sc21)
+app.add_typer(report_app, name="report")
+app.add_typer(topology_app, name="topology")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"traincast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    catalog: Annotated[
+        Path | None,
+        typer.Option(
+            "--catalog", metavar="DIR", help="A folder with parts and clusters of your own, searched first."
+        ),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of every command; they may stand before or after the command's name."""
+    if catalog is not None:
+        from traincast.catalog import EXTRA_VARIABLE
+
+        os.environ[EXTRA_VARIABLE] = str(catalog)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    arguments = globals_first(sys.argv[1:] if argv is None else list(argv))
+    debug = "--debug" in arguments
+    try:
+        code = app(arguments, prog_name="traincast", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except BrokenPipeError:
+        _discard_stdout()
+        return 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        line, code = describe(error)
+        sys.stderr.write(f"traincast: {line}\n")
+        return code
+
+
+def globals_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the options of every command moved to the front, wherever they were written."""
+    front: list[str] = []
+    rest: list[str] = []
+    pending = list(arguments)
+    while pending:
+        word = pending.pop(0)
+        if word == "--":
+            rest += [word, *pending]
+            break
+        if word in _GLOBAL_VALUES:
+            front += [word, *pending[:1]]
+            pending = pending[1:]
+        elif word in _GLOBAL_FLAGS or word.startswith(tuple(f"{name}=" for name in _GLOBAL_VALUES)):
+            front.append(word)
+        else:
+            rest.append(word)
+    return front + rest
+
+
+def describe(error: Exception) -> tuple[str, int]:
+    """What to say about an error (one line a problem), and the exit code that belongs to it."""
+    if isinstance(error, TraincastError):
+        # a file with several problems is reported with a line each
+        return "\n".join(map(_one_line, str(error).splitlines())), error.exit_code
+    if isinstance(error, typer.Abort):
+        return "stopped", 1
+    format_message = getattr(error, "format_message", None)
+    if callable(format_message):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "traincast"
+        return _one_line(f"{str(format_message()).rstrip('.')} (fix: see '{command} --help')"), 2
+    detail = _one_line(str(error))
+    name = type(error).__name__
+    return f"unexpected {name}{': ' if detail else ''}{detail} (run with --debug for the traceback)", 1
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _discard_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's own flush at exit stays quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,131 @@
+"""Where results go: standard output or a file, in the form that was asked for.
+
+Standard output is the result and nothing else; progress and remarks go to standard error.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from traincast.errors import UsageError
+from traincast.report.tables import Table, render
+
+
+class OutputFormat(StrEnum):
+    """The forms of a result."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+FormatOption = Annotated[
+    OutputFormat | None,
+    typer.Option("--format", help="Form of the result; by default that of the file's suffix, else a table."),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write the result to FILE, not to stdout."),
+]
+
+
+class Advance(Protocol):
+    """Tells that `done` more units of work are finished."""
+
+    def __call__(self, done: int = 1) -> None: ...
+
+
+def emit(
+    payload: Mapping[str, Any], tables: Sequence[Table], fmt: str | None = None, output: Path | None = None
+) -> None:
+    """Writes the result to `output`, or to stdout, in the form `fmt` (None: by the file's suffix, else a
+    table).
+
+    Raises UsageError where the file cannot be written.
+    """
+    form = chosen_format(fmt, output)
+    if output is None and form == "table" and sys.stdout.isatty():
+        _print_rich(tables)
+        return
+    text = render(payload, tables, form) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+        return
+    write_file(output, text)
+
+
+def chosen_format(fmt: str | None, output: Path | None) -> str:
+    """`fmt` where it is given; else json or csv where the file's suffix says so; else table."""
+    if fmt is not None:
+        return str(fmt)
+    suffix = output.suffix.lower().lstrip(".") if output is not None else ""
+    return suffix if suffix in ("json", "csv") else "table"
+
+
+def write_file(path: Path, text: str) -> None:
+    """Writes UTF-8 text; raises UsageError with the reason where that fails."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(
+            f"cannot write {path}: {reason}", fix="name a file in a folder that exists and is writable"
+        ) from error
+
+
+def remark(text: str) -> None:
+    """One line on standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Advance]:
+    """A progress bar on standard error, if that is a terminal; it goes when the work is done."""
+    if not sys.stderr.isatty():
+
+        def silent(done: int = 1) -> None:
+            return None
+
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+
+        def advance(done: int = 1) -> None:
+            bar.advance(task, done)
+
+        yield advance
+
+
+def _print_rich(tables: Sequence[Table]) -> None:
+    """Tables for a terminal: same cells as the plain form, folded (never cut) to the terminal's width."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from traincast.report.tables import is_numeric_column, text_cells
+
+    console = Console()
+    for number, table in enumerate(tables):
+        if number:
+            console.print()
+        shown = RichTable(
+            title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold"
+        )
+        for index, column in enumerate(table.columns):
+            justify = "right" if is_numeric_column(table, index) else "left"
+            shown.add_column(Text(column), justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for row in text_cells(table):
+            shown.add_row(*(Text(text) for text in row))
+        console.print(shown)

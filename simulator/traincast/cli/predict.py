@@ -1,0 +1,80 @@
+"""`traincast predict`: one scenario, one forecast."""
+
+import json
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from traincast.cli.output import FormatOption, OutputOption, emit, remark, write_file
+from traincast.errors import UsageError
+
+if TYPE_CHECKING:
+    from traincast.forecast import Run
+
+
+class EngineName(StrEnum):
+    """The evaluators of a program."""
+
+    des = "des"
+    analytic = "analytic"
+
+
+ScenarioArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO", help="A scenario file, or the name of one that comes along (sc21/t1_1008b)."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Overrides one key, such as parallelism.tp=4. Repeatable."
+    ),
+]
+
+
+def predict(
+    scenario: ScenarioArgument,
+    overrides: SetOption = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="des: the discrete-event engine; analytic: the recurrence.")
+    ] = EngineName.des,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Also write the step as a Chrome trace.")
+    ] = None,
+    fmt: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Forecast one training step: time, rates, breakdown, traffic, memory."""
+    from traincast.forecast import forecast
+    from traincast.report.forecast_tables import forecast_tables
+    from traincast.scenario import load_scenario
+
+    loaded = load_scenario(scenario, parse_overrides(overrides or ()))
+    outcome = forecast(loaded, engine="des" if engine is EngineName.des else "analytic")
+    if trace is not None:
+        _write_trace(trace, outcome.run, outcome.scenario)
+    emit(outcome.as_dict(), forecast_tables(outcome), fmt, output)
+
+
+def parse_overrides(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """`a.b=c` as (a.b, c). Raises UsageError for anything else."""
+    pairs = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(
+                f"{text!r} is not KEY=VALUE", where="--set", fix="write it like --set parallelism.tp=4"
+            )
+        pairs.append((key.strip(), value.strip()))
+    return pairs
+
+
+def _write_trace(path: Path, run: "Run", title: str) -> None:
+    from traincast.report.trace import chrome_trace
+
+    write_file(path, json.dumps(chrome_trace(run.program, run.result, title), separators=(",", ":")))
+    remark(f"wrote {path}: open it in Perfetto or chrome://tracing")

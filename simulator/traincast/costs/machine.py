@@ -1,0 +1,106 @@
+"""Seconds of one operator on one machine: GPU, profile and the spans of the groups it belongs to."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from traincast.catalog import Gpu
+from traincast.costs.attention import FlashConstants, flash_attention_seconds
+from traincast.costs.collectives import NetworkConstants, collective_seconds
+from traincast.costs.gemm import GemmConstants, gemm_seconds
+from traincast.costs.memory_bound import MemoryConstants, memory_bound_seconds
+from traincast.model.operators import Collective, FlashAttention, Gemm, MemoryBound, Operator
+from traincast.profile import Profile
+from traincast.topology import Span
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """A GPU under a profile. Compared by identity, so that operator times are memoised per machine."""
+
+    gpu: Gpu
+    profile: Profile
+    precision: str
+    gpus_per_node: int = 8
+
+    def gemm(self, role: str) -> GemmConstants:
+        """Constants of products in one direction."""
+        p = self.profile
+        return GemmConstants(
+            peak_flops_per_s=self.gpu.peak(self.precision),
+            memory_bytes_per_s=self.memory.bytes_per_s,
+            sm_count=self.gpu.sm_count,
+            efficiency=p["gemm.forward" if role == "fwd" else f"gemm.{role}"],
+            ramp_k=p["gemm.ramp_k"],
+            wave_weight=p["gemm.wave_weight"],
+            small_tile=p["gemm.small_tile"],
+            fixed_s=p["kernel.fixed"],
+        )
+
+    def flash(self, role: str) -> FlashConstants:
+        """Constants of fused attention in one direction."""
+        p = self.profile
+        name = "attention.flash_forward" if role == "fwd" else "attention.flash_backward"
+        return FlashConstants(
+            peak_flops_per_s=self.gpu.peak("bf16"),
+            efficiency=p[name],
+            ramp=p["attention.ramp"],
+            head_ramp=p["attention.head_ramp"],
+            diagonal=p["attention.diagonal"],
+            fixed_s=p["kernel.fixed"],
+        )
+
+    @property
+    def memory(self) -> MemoryConstants:
+        """Constants of memory-bound kernels."""
+        p = self.profile
+        rate = self.gpu.memory_bandwidth_bytes_per_s * p["memory.efficiency"]
+        return MemoryConstants(rate, p["kernel.fixed"])
+
+    @property
+    def network(self) -> NetworkConstants:
+        """Constants of collectives and messages."""
+        p = self.profile
+        return NetworkConstants(
+            nccl=p.traits.nccl,
+            generation=p.traits.generation,
+            launch_s=p["network.launch"],
+            intra_latency_factor=p["network.intra_latency"],
+            intra_efficiency=p["network.intra_efficiency"],
+            intra_mixing=p["network.intra_mixing"],
+            inter_latency_factor=p["network.inter_latency"],
+            inter_efficiency=p["network.inter_efficiency"],
+            inter_mixing=p["network.inter_mixing"],
+            partial_efficiency=p["network.partial_efficiency"],
+            message_launch_s=p["message.launch"],
+            message_efficiency=p["message.efficiency"],
+            gpus_per_node=self.gpus_per_node,
+        )
+
+
+@lru_cache(maxsize=65536)
+def compute_seconds(op: Gemm | FlashAttention | MemoryBound, machine: Machine) -> float:
+    """Device time of a compute operator [s]."""
+    if isinstance(op, Gemm):
+        return float(gemm_seconds(op.m, op.n, op.k, op.batch, machine.gemm(op.role)))
+    if isinstance(op, FlashAttention):
+        return float(flash_attention_seconds(op.flops, op.keys, op.head_dim, op.causal, machine.flash(op.role)))
+    return float(memory_bound_seconds(op.bytes_moved, op.calls, machine.memory))
+
+
+@lru_cache(maxsize=65536)
+def _collective(op: str, size_bytes: float, span: Span, machine: Machine) -> float:
+    return collective_seconds(op, size_bytes, span, machine.network)
+
+
+def operator_seconds(op: Operator, machine: Machine, spans: Mapping[str, Span]) -> float:
+    """Device time of any operator [s]; a collective uses the span of its axis."""
+    if isinstance(op, Collective):
+        return _collective(op.op, op.size_bytes, spans[op.axis], machine)
+    return compute_seconds(op, machine)
+
+
+def host_seconds(op: Operator, machine: Machine) -> float:
+    """Time that the host needs to issue an operator [s]."""
+    name = "host.collective" if isinstance(op, Collective) else "host.call"
+    return op.calls * machine.profile[name]

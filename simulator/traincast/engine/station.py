@@ -1,0 +1,141 @@
+"""The running state of one rank class inside the engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import simpy
+
+from traincast.engine.events import Gate, Message, Moment, SendStream
+from traincast.lower.check import parties, tail_parties
+from traincast.lower.program import Program, RankClass
+from traincast.schedule.links import NONE, Links, StageLinks
+
+
+@dataclass
+class Meeting:
+    """Whom a class tells that it is ready, and what it waits for, per instruction, bucket or tail operation.
+
+    Classes that meet nobody have no gates; `tells` may still name gates of classes that wait for this one.
+    """
+
+    gates: list[Gate | None]
+    tells: list[list[Gate]]
+
+
+@dataclass
+class Station:
+    """One class: its moments (what happens when), and the times that its processes write down."""
+
+    cls: RankClass
+    links: StageLinks
+    durations: list[float]
+    outputs: list[Message | None]
+    inputs: list[Message | None]
+    ready: list[Moment]
+    reduced: list[Moment]
+    exchanges: list[Sequence[Message]]
+    streams: dict[str, SendStream] = field(default_factory=dict)
+    meeting: Meeting | None = None
+    dp_meeting: Meeting | None = None
+    tail_meeting: Meeting | None = None
+    start_s: list[float] = field(default_factory=list)
+    end_s: list[float] = field(default_factory=list)
+    bucket_start_s: list[float] = field(default_factory=list)
+    bucket_end_s: list[float] = field(default_factory=list)
+    tail_start_s: list[float] = field(default_factory=list)
+    tail_end_s: list[float] = field(default_factory=list)
+    finish_s: float | None = None
+
+    def releases(self) -> dict[int, list[int]]:
+        """Instruction -> buckets whose gradients it makes; past the last one, those that wait for all."""
+        found: dict[int, list[int]] = {}
+        for index, bucket in enumerate(self.cls.buckets):
+            last = len(self.durations) if bucket.chunk is None else self.links.last_gradient[bucket.chunk]
+            found.setdefault(last, []).append(index)
+        return found
+
+
+def build_stations(env: simpy.Environment, program: Program, links: Links) -> list[Station]:
+    """All stations, with their moments created and wired to each other."""
+    stations = [_station(env, cls, links[cls.stage]) for cls in program.classes]
+    for station in stations:
+        before, after = stations[station.cls.previous], stations[station.cls.next]
+        for index, instruction in enumerate(station.links.instructions):
+            if (source := station.links.source[index]) != NONE:
+                sender = before if instruction.kind == "F" else after
+                station.inputs[index] = sender.outputs[source]
+    for station in stations:
+        if program.p2p == "blocking":
+            station.exchanges = _exchanges(station)
+        else:
+            station.streams = {"F": SendStream(), "B": SendStream()}
+    _wire_meetings(env, program, stations)
+    return stations
+
+
+def _station(env: simpy.Environment, cls: RankClass, links: StageLinks) -> Station:
+    costs = [cls.chunks[key] for key in links.keys]
+    size = len(links.instructions)
+    return Station(
+        cls=cls,
+        links=links,
+        durations=[costs[key].duration_s for key in links.key],
+        outputs=[
+            None if target == NONE else Message(env, costs[key].send_s)
+            for target, key in zip(links.target, links.key, strict=True)
+        ],
+        inputs=[None] * size,
+        ready=[Moment(env) for _ in cls.buckets],
+        reduced=[Moment(env) for _ in cls.buckets],
+        exchanges=[()] * (size + 1),
+    )
+
+
+def _exchanges(station: Station) -> list[Sequence[Message]]:
+    """Transfers that a blocking class posts together before each instruction, and after the last one."""
+    size = len(station.durations)
+    exchanges: list[Sequence[Message]] = [()] * (size + 1)
+    first = 0
+    sent: list[Message] = []
+    while first < size:
+        block = slice(first, station.links.block_end[first] + 1)
+        exchanges[first] = [*sent, *filter(None, station.inputs[block])]
+        sent = [*filter(None, station.outputs[block])]
+        first = block.stop
+    exchanges[size] = sent
+    return exchanges
+
+
+def _wire_meetings(env: simpy.Environment, program: Program, stations: Sequence[Station]) -> None:
+    for index, cls in enumerate(program.classes):
+        if cls.meets:
+            for k in range(len(stations[index].durations)):
+                _gate(env, stations, "meeting", index, dict.fromkeys(parties(index, cls.meets), k))
+        if cls.dp_meets:
+            for k in range(len(cls.buckets)):
+                _gate(env, stations, "dp_meeting", index, dict.fromkeys(parties(index, cls.dp_meets), k))
+        for k in range(len(cls.tail)):
+            _gate(env, stations, "tail_meeting", index, tail_parties(program, index, k))
+
+
+def _gate(
+    env: simpy.Environment, stations: Sequence[Station], name: str, own: int, steps: Mapping[int, int]
+) -> None:
+    """A gate for class `own`, which opens when all classes of `steps` (class -> step) have arrived."""
+    if len(steps) == 1:
+        return
+    gate = Gate(env, len(steps))
+    _meeting(stations[own], name).gates[steps[own]] = gate
+    for other, step in steps.items():
+        _meeting(stations[other], name).tells[step].append(gate)
+
+
+def _meeting(station: Station, name: str) -> Meeting:
+    """The station's meeting of that name, created when first asked for."""
+    found: Meeting | None = getattr(station, name)
+    if found is None:
+        sizes = {"meeting": len(station.durations), "dp_meeting": len(station.ready)}
+        size = sizes.get(name, len(station.cls.tail))
+        found = Meeting([None] * size, [[] for _ in range(size)])
+        setattr(station, name, found)
+    return found

@@ -1,0 +1,80 @@
+"""From a job to the program that the evaluators run: spans, classes, costs, wiring."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from traincast.lower.classes import ClassCosts, CostBook
+from traincast.lower.fold import ClassWiring, RankGroups, class_wiring, refine
+from traincast.lower.job import Job
+from traincast.lower.program import Program, RankClass
+from traincast.lower.spans import RankSpans, rank_spans
+from traincast.lower.stages import chunk_parts
+from traincast.lower.traffic import AxisTraffic, traffic
+from traincast.schedule import build as build_schedule
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program with what else was computed on the way: traffic per axis, and the spans of all groups."""
+
+    program: Program
+    traffic: dict[str, AxisTraffic]
+    spans: RankSpans
+
+
+def lower(job: Job, *, fold: bool = True) -> Lowered:
+    """Lower a job to a program.
+
+    With `fold`, ranks that cannot be told apart share a class (exact for deterministic durations); without, every rank
+    is its own class, which is the oracle for small worlds.
+    """
+    spans = rank_spans(job.mesh, job.cluster)
+    book = CostBook(job, chunk_parts(job))
+    groups = _rank_groups(job, spans)
+    stages = job.mesh.coordinates()["pp"]
+    if fold:
+        colours = np.column_stack([stages, spans.ids])
+        classes = refine(np.unique(colours, axis=0, return_inverse=True)[1], groups.families())
+    else:
+        classes = np.arange(job.mesh.world)
+    rank_classes = tuple(
+        _rank_class(wire, int(stages[wire.example_rank]), book, spans) for wire in class_wiring(classes, groups)
+    )
+    m, v, p = job.microbatches, job.chunks, job.mesh.pp
+    name = job.recipe.schedule
+    program = Program(build_schedule(name, p, m, v), (name, p, m, v), job.recipe.p2p, rank_classes)
+    return Lowered(program, traffic(job, book, spans), spans)
+
+
+def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
+    """Groups of ranks that act together: barriers of TP, of the gradients, and of the tail."""
+    groups = spans.groups
+    tail = {}
+    if groups["embedding"].shape[1] > 1 and job.model.tied_embeddings:
+        tail["embedding"] = groups["embedding"]
+    if groups["model"].shape[1] > 1:
+        tail["gradient norm"] = groups["model"]
+    return RankGroups(
+        pipeline=job.mesh.groups("pp"),
+        meets=(groups["tp"],) if groups["tp"].shape[1] > 1 else (),
+        dp_meets=(groups["dp"],) if groups["dp"].shape[1] > 1 else (),
+        tail_meets=tail,
+    )
+
+
+def _rank_class(wire: ClassWiring, stage: int, book: CostBook, spans: RankSpans) -> RankClass:
+    costs: ClassCosts = book.costs(stage, spans.of(wire.example_rank))
+    tail = tuple(replace(op, meets=wire.tail_meets.get(op.name, ())) for op in costs.tail)
+    return RankClass(
+        stage=stage,
+        ranks=wire.ranks,
+        example_rank=wire.example_rank,
+        chunks=costs.chunks,
+        previous=wire.previous,
+        next=wire.next,
+        meets=wire.meets,
+        dp_meets=wire.dp_meets,
+        buckets=costs.buckets,
+        tail=tail,
+    )

@@ -1,0 +1,112 @@
+"""Seconds of one chunk: a max-plus recurrence over its operators on the host, compute and communication streams.
+
+The host issues operators in order and runs ahead; an operator starts when it has been issued, when its stream is free
+and when what it waits for has ended. Nothing here is a ratio: hidden communication, exposed communication and a
+host-bound chunk all come out of the recurrence.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from traincast.costs import Machine, host_seconds, operator_seconds
+from traincast.lower.program import Label
+from traincast.model.operators import Collective, Operator
+from traincast.topology import Span
+
+Phase = Literal["compute", "recompute"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Operators that share a label; `mark` asks for the time at which its weight gradients are complete."""
+
+    operators: tuple[Operator, ...]
+    phase: Phase = "compute"
+    mark: bool = False
+
+
+@dataclass(frozen=True)
+class ChunkTime:
+    """Duration [s], its split by label, and the marked times in the order of their segments."""
+
+    duration_s: float
+    labels_s: Mapping[Label, float]
+    marks_s: tuple[float, ...]
+
+
+@dataclass
+class _Clocks:
+    """Running state of the recurrence: when each stream is free, and collectives still under way."""
+
+    host: float = 0.0
+    compute: float = 0.0
+    communication: float = 0.0
+    waits: tuple[tuple[int, float, float, Label], ...] = ()
+    """(compute operators that may still start before it, start, end, label) of each pending collective."""
+
+
+def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str, Span]) -> ChunkTime:
+    """Run the recurrence over the segments of one chunk.
+
+    Returns the duration, the seconds per label (`compute`, `recompute`, `host`, and the axis of each collective that
+    compute waited for; they sum to the duration) and the marks.
+    """
+    clocks = _Clocks()
+    labels: dict[Label, float] = {}
+    marks: list[float] = []
+    for segment in segments:
+        for op in segment.operators:
+            clocks.host += host_seconds(op, machine)
+            seconds = operator_seconds(op, machine, spans)
+            if isinstance(op, Collective):
+                _communicate(op, seconds, clocks)
+            else:
+                _compute(seconds, segment.phase, machine, clocks, labels)
+        if segment.mark:
+            marks.append(clocks.compute)
+    end = max([clocks.compute, *(w[2] for w in clocks.waits)])
+    _label_gap(end, clocks.waits, clocks, labels)
+    return ChunkTime(end, labels, tuple(marks))
+
+
+def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> None:
+    """Start a collective after what has been computed and after its stream's last one."""
+    if seconds == 0.0:
+        return
+    blocking_end = max((w[2] for w in clocks.waits if w[0] == 0), default=0.0)
+    start = max(clocks.host, clocks.compute, clocks.communication, blocking_end)
+    clocks.communication = start + seconds
+    clocks.waits = (*clocks.waits, (op.behind, start, clocks.communication, op.axis))
+
+
+def _compute(
+    seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]
+) -> None:
+    """Start a compute operator when it is issued and the collectives that it waits for have ended."""
+    due = tuple(w for w in clocks.waits if w[0] == 0)
+    start = max([clocks.host, clocks.compute, *(w[2] for w in due)])
+    _label_gap(start, due, clocks, labels)
+    beside = tuple((w[0] - 1, w[1], w[2], w[3]) for w in clocks.waits if w[0] > 0)
+    overlap = max((min(w[2], start + seconds) - start for w in beside), default=0.0)
+    seconds += max(overlap, 0.0) * machine.profile["overlap.slowdown"]
+    clocks.waits = beside
+    clocks.compute = start + seconds
+    labels[phase] = labels.get(phase, 0.0) + seconds
+
+
+def _label_gap(
+    until: float, due: Sequence[tuple[int, float, float, Label]], clocks: _Clocks, labels: dict[Label, float]
+) -> None:
+    """Label the time in which the compute stream stands still: a collective under way, else the host."""
+    at = clocks.compute
+    for _, start, end, label in sorted(due, key=lambda w: w[1]):
+        waited = min(end, until) - max(start, at)
+        if waited > 0:
+            before = max(start - at, 0.0)
+            if before > 0:
+                labels["host"] = labels.get("host", 0.0) + before
+            labels[label] = labels.get(label, 0.0) + waited
+            at = min(end, until)
+    if until > at:
+        labels["host"] = labels.get("host", 0.0) + until - at

@@ -1,0 +1,32 @@
+"""What is forecast: a model on a mesh, trained by a recipe, on a cluster, under a profile."""
+
+from dataclasses import dataclass
+
+from traincast.catalog import Gpu
+from traincast.mesh import Mesh
+from traincast.model.shape import ModelShape
+from traincast.profile import Profile
+from traincast.recipe import Recipe
+from traincast.topology import Cluster
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One forecast's input. `gpu` is the catalogue part that the ranks run on."""
+
+    model: ModelShape
+    mesh: Mesh
+    recipe: Recipe
+    profile: Profile
+    cluster: Cluster
+    gpu: Gpu
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches per replica and step (m)."""
+        return self.recipe.microbatches(self.mesh.dp)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks (virtual stages) that a rank holds (v)."""
+        return self.recipe.vpp

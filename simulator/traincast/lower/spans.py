@@ -1,0 +1,94 @@
+"""Spans of every group that a rank belongs to, as small integers, so that alike ranks can be found with NumPy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from traincast.lower.job import Job
+from traincast.mesh import Mesh
+from traincast.topology import Cluster, Span, family_spans
+
+Ints = npt.NDArray[np.int64]
+
+FAMILIES = ("tp", "dp", "next", "previous", "embedding", "model")
+"""Columns of `RankSpans.ids`: groups of the tensor-parallel and gradient families, the message to the next and from
+the previous stage, first with last stage, and all ranks of a replica."""
+
+
+@dataclass(frozen=True)
+class RankSpans:
+    """`ids[rank, column]` indexes `table`; -1 where the rank is in no such group of more than one rank."""
+
+    ids: Ints
+    table: tuple[Span, ...]
+    groups: Mapping[str, Ints]
+    """Group arrays (count, size) of mesh ranks per family; messages are (sender, receiver) pairs."""
+
+    def of(self, rank: int) -> dict[str, Span]:
+        """Spans of one rank by family."""
+        row = self.ids[rank]
+        return {name: self.table[i] for name, i in zip(FAMILIES, row, strict=True) if i >= 0}
+
+
+def rank_spans(mesh: Mesh, cluster: Cluster) -> RankSpans:
+    """Spans of all families of a mesh on a cluster.
+
+    All groups of a family run at the same time and share links statically. Messages of one stage boundary run
+    together; those of different boundaries do not, so they are taken boundary by boundary.
+    """
+    ids = np.full((mesh.world, len(FAMILIES)), -1, dtype=np.int64)
+    table: dict[Span, int] = {}
+    groups: dict[str, Ints] = {
+        "tp": mesh.groups("tp"),
+        "dp": mesh.groups("dp", "cp"),
+        "embedding": mesh.embedding_groups(),
+        "model": mesh.groups("tp", "pp"),
+    }
+    for name, members in groups.items():
+        if members.shape[1] > 1:
+            spans = family_spans(cluster, mesh.physical(members))
+            _fill(ids[:, FAMILIES.index(name)], members, spans, table)
+    if mesh.pp > 1:
+        groups["next"] = _messages(mesh, cluster, ids, table)
+    return RankSpans(ids, tuple(table), groups)
+
+
+def _messages(mesh: Mesh, cluster: Cluster, ids: Ints, table: dict[Span, int]) -> Ints:
+    """Fill the message columns; the last stage's next is the first (interleaving sends chunk c to c+1 that way)."""
+    lines = mesh.groups("pp")
+    pairs = []
+    for stage in range(mesh.pp):
+        pair = np.stack([lines[:, stage], lines[:, (stage + 1) % mesh.pp]], axis=1)
+        spans = family_spans(cluster, mesh.physical(pair), pattern="chain")
+        _fill(ids[:, FAMILIES.index("next")], pair[:, :1], spans, table)
+        ids[pair[:, 1], FAMILIES.index("previous")] = ids[pair[:, 0], FAMILIES.index("next")]
+        pairs.append(pair)
+    return np.concatenate(pairs)
+
+
+def _fill(column: Ints, owners: Ints, spans: Sequence[Span], table: dict[Span, int]) -> None:
+    """Write the index of each span to the ranks `owners` of the same row."""
+    for row, span in zip(owners, longest_paths(spans), strict=True):
+        column[row] = table.setdefault(span, len(table))
+
+
+def longest_paths(spans: Sequence[Span]) -> list[Span]:
+    """Give groups of a family that differ only in path length the longest path among them.
+
+    Whether two nodes share a leaf or meet at a spine moves a hop by about a microsecond, less than any constant is
+    known to, while every replica waits for the slowest one in the end. Taking the longest keeps bandwidths exact, is an
+    upper bound in latency, and leaves as many classes as there are different bandwidths.
+    """
+    longest: dict[Span, Span] = {}
+    keys = {span: replace(span, inter_latency_s=0.0, tier="") for span in set(spans)}
+    for span, key in keys.items():
+        if key not in longest or span.inter_latency_s > longest[key].inter_latency_s:
+            longest[key] = span
+    return [longest[keys[span]] for span in spans]
+
+
+def job_spans(job: Job) -> RankSpans:
+    """Spans of a job's mesh on its cluster."""
+    return rank_spans(job.mesh, job.cluster)

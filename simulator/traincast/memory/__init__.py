@@ -1,0 +1,39 @@
+"""Bytes on one GPU of every pipeline stage, itemised, and whether they fit.
+
+States (parameters, gradients, optimiser) follow from the parameter counts; activations from what a layer
+keeps for its backward pass times the forward passes that the schedule has in flight. What can only be assumed
+(communicator buffers, CUDA context, allocator) is itemised as well, so that nobody mistakes it for the rest.
+"""
+
+from traincast.memory.activations import (
+    LOGIT_BYTES,
+    chunks_in_flight,
+    has_dropout,
+    layer_activation_bytes,
+    scores_bytes,
+)
+from traincast.memory.job import DEFAULT_OVERHEADS, Overheads
+from traincast.memory.remedy import Remedy, nearest_that_fits
+from traincast.memory.stages import BORDERLINE, chunk_layers, estimate
+from traincast.memory.states import optimizer_bytes, parameter_bytes
+from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
+
+__all__ = [
+    "BORDERLINE",
+    "DEFAULT_OVERHEADS",
+    "LOGIT_BYTES",
+    "MemoryEstimate",
+    "Overheads",
+    "Remedy",
+    "StageMemory",
+    "Verdict",
+    "chunk_layers",
+    "chunks_in_flight",
+    "estimate",
+    "has_dropout",
+    "layer_activation_bytes",
+    "nearest_that_fits",
+    "optimizer_bytes",
+    "parameter_bytes",
+    "scores_bytes",
+]

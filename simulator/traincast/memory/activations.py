@@ -1,0 +1,151 @@
+"""What a stage keeps of the forward pass until the backward pass has used it.
+
+References
+----------
+[1] Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", §4 and §5.
+[2] Narayanan et al. 2021 (SC21), §2.2 (microbatches in flight).
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from traincast.memory.job import Job
+from traincast.memory.states import parameter_bytes
+from traincast.mesh import Mesh
+from traincast.model import ModelShape, local_kv_heads, padded_vocab
+from traincast.recipe import BYTES_PER_ELEMENT, Recipe
+
+LOGIT_BYTES: Final = 2 + 4 + 4
+"""A logit: half precision out of the product, a single-precision copy for the loss, its gradient."""
+
+
+def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+    """Bytes that one layer keeps of one microbatch until its backward pass, under the recipe's recomputation.
+
+    Notes
+    -----
+    A plain GPT keeps s·b·h·(10 + 24/t + 5·a·s/(h·t)) without sequence parallelism, 34·s·b·h/t + 5·a·s²·b/t
+    with it; selective recomputation drops 5·a·s²·b/t; full recomputation keeps 2·s·b·h (a share of it under
+    sequence parallelism). Flash attention keeps one single-precision number a row instead of the scores.
+    Context parallelism divides the tokens.
+
+    Reference: [1] eq. 1, 2, 4, 6 and §5.
+    """
+    tokens, split = local_tokens(mesh, recipe) * _width(recipe), _sequence_split(mesh, recipe)
+    if recipe.recompute == "full":
+        return 2 * tokens * model.hidden / split
+    linear = tokens * (_kept_whole(model, recipe) / split + _kept_split(model, mesh.tp, recipe))
+    return linear if recipe.recompute == "selective" else linear + scores_bytes(model, mesh, recipe)
+
+
+def local_tokens(mesh: Mesh, recipe: Recipe) -> float:
+    """Tokens of one microbatch on one context-parallel rank."""
+    return recipe.microbatch * recipe.sequence / mesh.cp
+
+
+def scores_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+    """Scores that one layer keeps: softmax output, dropout mask, dropped-out copy (2 + 1 + 2 bytes)."""
+    rows = local_tokens(mesh, recipe) * model.heads / mesh.tp
+    if recipe.attention == "flash":
+        return 4 * rows
+    return (5 if has_dropout(model) else 2) * _width(recipe) * rows * recipe.sequence
+
+
+def has_dropout(model: ModelShape) -> bool:
+    """Whether dropout is on: GPT-like models (with biases) train with it, Llama-like ones do not."""
+    return model.biases
+
+
+def _width(recipe: Recipe) -> float:
+    """Activations in units of two bytes: twice as wide where nothing is in half precision."""
+    return parameter_bytes(recipe) / 2
+
+
+def _sequence_split(mesh: Mesh, recipe: Recipe) -> int:
+    return mesh.tp if recipe.sequence_parallel else 1
+
+
+def _input_bytes(recipe: Recipe) -> int:
+    """A linear layer's saved input: fp8 stacks keep the quantised copy that the weight gradient reads."""
+    return 1 if BYTES_PER_ELEMENT[recipe.precision] == 1 else 2
+
+
+def _kept_whole(model: ModelShape, recipe: Recipe) -> float:
+    """Bytes per token outside TP: inputs of two norms and two column-parallel layers, two dropout masks."""
+    return (4 + 2 * _input_bytes(recipe) + (2 if has_dropout(model) else 0)) * model.hidden
+
+
+def _kept_split(model: ModelShape, tp: int, recipe: Recipe) -> float:
+    """Bytes per token and TP rank: queries, keys, values, attention output; the MLP's inner tensors."""
+    saved = _input_bytes(recipe)
+    output = 2 if saved == 2 else 3  # in fp8 the quantised copy stands beside what the attention kernel keeps
+    attention = (2 + output) * model.attention_width / tp + 4 * local_kv_heads(model, tp) * model.head_dim
+    return attention + (2 * (model.mlp_matrices - 1) + saved) * model.ffn_hidden / tp
+
+
+def chunks_in_flight(recipe: Recipe, mesh: Mesh, stage: int) -> tuple[int, ...]:
+    """Forward passes of each chunk that a stage holds at its fullest moment.
+
+    Notes
+    -----
+    1F1B holds min(p - s, m), GPipe m. Interleaved 1F1B runs 2·(p - s - 1) + (v - 1)·p forward passes ahead,
+    in groups of p microbatches a chunk; the first stage's p·v + p - 1 passes of l/(p·v) layers are l·(1 +
+    (p-1)/(p·v)) layers.
+
+    Reference: [1] §4.2.3; [2] §2.2.
+    """
+    m, p, v = max(1, recipe.microbatches(mesh.dp)), mesh.pp, recipe.vpp
+    if p == 1 or recipe.schedule == "none":
+        return (1,) * v
+    if recipe.schedule == "gpipe":
+        return (m,) * v
+    if v == 1:
+        return (min(p - stage, m),)
+    ahead = min(2 * (p - stage - 1) + (v - 1) * p + 1, m * v)
+    counts = [0] * v
+    for k in range(ahead):
+        counts[k // p % v] += 1
+    return tuple(counts)
+
+
+def stage_activation_bytes(job: Job, stage: int, chunks: tuple[int, ...]) -> float:
+    """Bytes kept on one stage: layers in flight, embedding dropout in front, norm and head inputs behind."""
+    model, mesh, recipe = job.model, job.mesh, job.recipe
+    in_flight = chunks_in_flight(recipe, mesh, stage)
+    per_layer = layer_activation_bytes(model, mesh, recipe)
+    kept = per_layer * sum(count * layers for count, layers in zip(in_flight, chunks, strict=True))
+    hidden = _width(recipe) * local_tokens(mesh, recipe) * model.hidden / _sequence_split(mesh, recipe)
+    if stage == 0 and has_dropout(model):
+        kept += hidden * in_flight[0]
+    if stage == mesh.pp - 1:
+        kept += 4 * hidden * _losses_in_flight(job)
+    return kept
+
+
+def _losses_in_flight(job: Job) -> int:
+    """Microbatches between loss and backward pass on the last stage: one, but all of them in GPipe."""
+    if job.recipe.schedule != "gpipe" or job.mesh.pp == 1:
+        return 1
+    return chunks_in_flight(job.recipe, job.mesh, job.mesh.pp - 1)[-1]
+
+
+def logits_bytes(job: Job) -> float:
+    """Logits and loss; microbatches that wait for their backward pass keep the single-precision copy."""
+    logits = local_tokens(job.mesh, job.recipe) * padded_vocab(job.model.vocab, job.mesh.tp) / job.mesh.tp
+    return logits * (LOGIT_BYTES + 4 * (_losses_in_flight(job) - 1))
+
+
+def recompute_bytes(job: Job) -> float:
+    """What one layer rebuilds for its backward pass."""
+    if job.recipe.recompute == "full":
+        return layer_activation_bytes(job.model, job.mesh, replace(job.recipe, recompute="none"))
+    return scores_bytes(job.model, job.mesh, job.recipe) if job.recipe.recompute == "selective" else 0.0
+
+
+def workspace_bytes(job: Job) -> float:
+    """Gradients of activations where a layer's backward pass is widest: scores, or inside the MLP."""
+    model, mesh, recipe = job.model, job.mesh, job.recipe
+    tokens = local_tokens(mesh, recipe) * _width(recipe)
+    scores = 4 * recipe.sequence * model.heads / mesh.tp if recipe.attention == "unfused" else 0.0
+    mlp = 2 * model.mlp_matrices * model.ffn_hidden / mesh.tp
+    return tokens * (4 * model.hidden + max(scores, mlp))

@@ -1,0 +1,100 @@
+"""The smallest change that makes a job fit."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+from traincast.memory.job import DEFAULT_OVERHEADS, Job, Overheads
+from traincast.memory.stages import estimate
+from traincast.memory.types import MemoryEstimate
+from traincast.mesh import Mesh, ShapeRequest, check_shape
+from traincast.model import ModelShape
+from traincast.recipe import Recipe
+
+FARTHEST: Final = 12
+"""How far from the job a remedy may lie, in the units of `_changes`."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A changed job that fits on the same number of GPUs, and the changes in words."""
+
+    changes: tuple[str, ...]
+    mesh: Mesh
+    recipe: Recipe
+    memory: MemoryEstimate
+
+
+def nearest_that_fits(
+    model: ModelShape,
+    mesh: Mesh,
+    recipe: Recipe,
+    gpu_memory_bytes: float,
+    *,
+    overheads: Overheads = DEFAULT_OVERHEADS,
+) -> Remedy | None:
+    """The nearest job that fits on as many GPUs; None where none does within reach.
+
+    Changes that cost little time are near: sharded optimiser states (ZeRO-1), sequence parallelism, selective
+    recomputation. Half the microbatch and twice the TP or PP on half the DP are farther, full recomputation
+    is farthest. Stages that were split by hand are split evenly again.
+    """
+    start = Job(model, mesh, replace(recipe, stage_layers=None), overheads)
+    order = count()
+    heap: list[tuple[int, int, Job, tuple[str, ...]]] = [(0, next(order), start, ())]
+    seen: set[tuple[Mesh, Recipe]] = set()
+    while heap:
+        distance, _, job, words = heapq.heappop(heap)
+        if (job.mesh, job.recipe) in seen:
+            continue
+        seen.add((job.mesh, job.recipe))
+        if _legal(job):
+            found = estimate(model, job.mesh, job.recipe, gpu_memory_bytes, overheads=overheads)
+            if found.verdict == "fits":
+                return Remedy(words, job.mesh, job.recipe, found)
+        for cost, changed, word in _changes(job):
+            if distance + cost <= FARTHEST:
+                heapq.heappush(heap, (distance + cost, next(order), changed, (*words, word)))
+    return None
+
+
+def _changes(job: Job) -> Iterator[tuple[int, Job, str]]:
+    """All jobs one change away, each with its distance and the change in words."""
+    mesh, recipe = job.mesh, job.recipe
+    if recipe.zero_stage == 0 and mesh.dp * mesh.cp > 1:
+        yield 1, replace(job, recipe=replace(recipe, zero_stage=1)), "zero_stage 1"
+    if mesh.tp > 1 and not recipe.sequence_parallel:
+        yield 1, replace(job, recipe=replace(recipe, sequence_parallel=True)), "sequence_parallel true"
+    if recipe.recompute == "none" and recipe.attention == "unfused":
+        yield 1, replace(job, recipe=replace(recipe, recompute="selective")), "recompute selective"
+    if recipe.recompute != "full":
+        yield 4, replace(job, recipe=replace(recipe, recompute="full")), "recompute full"
+    if recipe.microbatch % 2 == 0:
+        half = recipe.microbatch // 2
+        yield 2, replace(job, recipe=replace(recipe, microbatch=half)), f"microbatch {half}"
+    if mesh.dp % 2 == 0 and mesh.placement is None and not mesh.has_expert_mesh:
+        dp, tp, pp = mesh.dp // 2, 2 * mesh.tp, 2 * mesh.pp
+        yield 3, replace(job, mesh=replace(mesh, tp=tp, dp=dp)), f"tp {tp} and dp {dp}"
+        deeper = replace(recipe, schedule="1f1b") if recipe.schedule == "none" else recipe
+        yield 3, replace(job, mesh=replace(mesh, pp=pp, dp=dp), recipe=deeper), f"pp {pp} and dp {dp}"
+
+
+def _legal(job: Job) -> bool:
+    mesh, recipe, model = job.mesh, job.recipe, job.model
+    request = ShapeRequest(
+        tp=mesh.tp,
+        cp=mesh.cp,
+        pp=mesh.pp,
+        dp=mesh.dp,
+        vpp=recipe.vpp,
+        layers=model.layers,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        global_batch=recipe.global_batch,
+        microbatch=recipe.microbatch,
+        sequence=recipe.sequence,
+        sequence_parallel=recipe.sequence_parallel,
+    )
+    return all(problem.severity == "warning" for problem in check_shape(request))

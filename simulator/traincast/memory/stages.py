@@ -1,0 +1,100 @@
+"""Bytes on one GPU of every pipeline stage, itemised, and whether they fit."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from traincast.errors import ShapeError
+from traincast.memory.activations import (
+    logits_bytes,
+    recompute_bytes,
+    stage_activation_bytes,
+    workspace_bytes,
+)
+from traincast.memory.job import DEFAULT_OVERHEADS, Job, Overheads
+from traincast.memory.states import communicator_bytes, gathered_bytes, state_bytes, step_copy_bytes
+from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
+from traincast.mesh import Mesh, even_layers
+from traincast.model import ModelShape, stage_parameters
+from traincast.recipe import Recipe
+from traincast.units import format_size
+
+BORDERLINE: Final = 0.07
+"""Estimates this close to the limit, on either side, are called borderline."""
+
+
+def estimate(
+    model: ModelShape,
+    mesh: Mesh,
+    recipe: Recipe,
+    gpu_memory_bytes: float,
+    layers_per_stage: Sequence[int] | None = None,
+    *,
+    overheads: Overheads = DEFAULT_OVERHEADS,
+) -> MemoryEstimate:
+    """Memory of every stage against a GPU of `gpu_memory_bytes`.
+
+    `layers_per_stage` counts layers per stage (pp numbers) or per chunk in pipeline order (pp·vpp numbers);
+    without it the recipe's `stage_layers`, else an even split. Raises ShapeError when it does not add up to
+    the model's layers.
+    """
+    chunks = chunk_layers(model, mesh, recipe, layers_per_stage)
+    job = Job(model, mesh, recipe, overheads)
+    stages = tuple(_stage_memory(job, stage, chunks[stage]) for stage in range(mesh.pp))
+    worst = max(stages, key=lambda one: one.total_bytes)
+    verdict = _verdict(worst.total_bytes, gpu_memory_bytes)
+    item = worst.largest_item
+    reason = (
+        f"stage {worst.stage} needs {format_size(worst.total_bytes)} of {format_size(gpu_memory_bytes)}; "
+        f"its largest item is {item} ({format_size(worst.items[item])})"
+    )
+    return MemoryEstimate(stages, verdict, gpu_memory_bytes, reason)
+
+
+def chunk_layers(
+    model: ModelShape, mesh: Mesh, recipe: Recipe, layers_per_stage: Sequence[int] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """Layers of every chunk of every stage: element [stage][chunk]."""
+    pp, vpp = mesh.pp, recipe.vpp
+    given = layers_per_stage if layers_per_stage is not None else recipe.stage_layers
+    if given is None:
+        given = even_layers(model.layers, pp, vpp)
+    if len(given) not in (pp, pp * vpp) or sum(given) != model.layers:
+        raise ShapeError(
+            f"{len(given)} entries hold {sum(given)} layers: not {model.layers} on {pp} stages of {vpp} chunks",
+            fix=f"give {pp} (per stage) or {pp * vpp} (per chunk) numbers that add up to {model.layers}",
+        )
+    if len(given) == pp * vpp:
+        return tuple(tuple(given[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp))
+    return tuple(tuple(layers // vpp + (chunk < layers % vpp) for chunk in range(vpp)) for layers in given)
+
+
+def _verdict(total_bytes: float, limit_bytes: float) -> Verdict:
+    if total_bytes <= (1 - BORDERLINE) * limit_bytes:
+        return "fits"
+    return "borderline" if total_bytes <= (1 + BORDERLINE) * limit_bytes else "does not fit"
+
+
+def _stage_memory(job: Job, stage: int, chunks: tuple[int, ...]) -> StageMemory:
+    first, last = stage == 0, stage == job.mesh.pp - 1
+    held = stage_parameters(job.model, job.mesh.tp, sum(chunks), first=first, last=last)
+    parameters, gradients, optimizer = state_bytes(job, held.total)
+    activations = stage_activation_bytes(job, stage, chunks)
+    recompute = recompute_bytes(job)
+    logits = logits_bytes(job) if last else 0.0
+    workspace = workspace_bytes(job)
+    moving = activations + recompute + logits + workspace
+    # the optimiser's copies are made where the activations were
+    excess = max(0.0, step_copy_bytes(job, held.total) - moving)
+    return StageMemory(
+        stage=stage,
+        parameters_bytes=parameters,
+        gradients_bytes=gradients,
+        optimizer_bytes=optimizer,
+        activations_bytes=activations,
+        recompute_bytes=recompute,
+        logits_bytes=logits,
+        gathered_bytes=gathered_bytes(job, held),
+        communicators_bytes=communicator_bytes(job),
+        context_bytes=job.overheads.context_bytes + job.overheads.reserve_bytes,
+        workspace_bytes=workspace + job.overheads.fragmentation * moving + excess,
+    )

@@ -1,0 +1,84 @@
+"""The itemised result: bytes of every stage, and the verdict."""
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+Verdict = Literal["fits", "borderline", "does not fit"]
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes on one GPU of one pipeline stage.
+
+    `recompute_bytes` is what one layer's recomputation rebuilds at a time; `gathered_bytes` the unsharded
+    parameters and gradients in use under ZeRO-3 (FSDP); `workspace_bytes` gradients of activations, fp32
+    copies of half-precision gradients at the optimiser step as far as they exceed the activations gone by
+    then, and allocator fragmentation.
+    """
+
+    stage: int
+    parameters_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    recompute_bytes: float
+    logits_bytes: float
+    gathered_bytes: float
+    communicators_bytes: float
+    context_bytes: float
+    workspace_bytes: float
+
+    @property
+    def items(self) -> dict[str, float]:
+        """Bytes by item."""
+        return {key.removesuffix("_bytes"): value for key, value in asdict(self).items() if key != "stage"}
+
+    @property
+    def states_bytes(self) -> float:
+        """Parameters, gradients and optimiser states."""
+        return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
+
+    @property
+    def total_bytes(self) -> float:
+        """All items together."""
+        return sum(self.items.values())
+
+    @property
+    def largest_item(self) -> str:
+        """The item that takes most."""
+        items = self.items
+        return max(items, key=items.__getitem__)
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """All stages and the verdict on the fullest one; `reason` names that stage and its largest item."""
+
+    per_stage: tuple[StageMemory, ...]
+    verdict: Verdict
+    limit_bytes: float
+    reason: str
+
+    @property
+    def worst(self) -> StageMemory:
+        """The fullest stage."""
+        return max(self.per_stage, key=lambda stage: stage.total_bytes)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for reports: per stage every item and the total, in bytes."""
+        stages = [
+            {
+                "stage": one.stage,
+                **{f"{k}_bytes": v for k, v in one.items.items()},
+                "total_bytes": one.total_bytes,
+            }
+            for one in self.per_stage
+        ]
+        return {
+            "per_stage": stages,
+            "verdict": self.verdict,
+            "limit_bytes": self.limit_bytes,
+            "worst_stage": self.worst.stage,
+            "worst_item": self.worst.largest_item,
+            "reason": self.reason,
+        }

@@ -1,0 +1,380 @@
+"""Operators of one microbatch on one rank, with the true shapes that the GPU sees.
+
+A decoder block is lowered to a tuple of operators in program order. Nothing here knows seconds: `costs` turns an
+operator into time, `lower` puts the times on streams. Volumes follow SC21 §3.2 (tensor parallelism), Korthikanti et al.
+2022 §4 (sequence parallelism, selective recomputation) and the released Megatron-LM sources of those papers.
+
+Byte counts of memory-bound work are per element of the tensor that the kernel walks, with 2-byte activations:
+a fused bias-dropout-add reads the input and the residual (2+2), writes the sum (2) and a one-byte mask (1): 7.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["fwd", "dgrad", "wgrad"]
+CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
+
+ACTIVATION_BYTES = 2
+"""fp16 and bf16 activations. An fp8 stack still stores activations between operators in bf16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """`batch` products of (m x k) by (k x n).
+
+    `precision` empty means the precision of the recipe. `accumulate_bytes` is traffic per output element that follows
+    the product in the same kernel or right after it (a weight gradient added to the main gradient).
+    `calls` counts framework calls for the host: a linear layer is a transpose view and a product.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    role: Role = "fwd"
+    calls: int = 1
+
+    @property
+    def flops(self) -> float:
+        """Multiply-adds counted as two."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class FlashAttention:
+    """A fused attention kernel over `batch` sequences; scores never reach memory."""
+
+    name: str
+    batch: int
+    heads: int
+    kv_heads: int
+    query: int
+    keys: int
+    head_dim: int
+    causal: bool = True
+    role: Literal["fwd", "bwd"] = "fwd"
+    calls: int = 1
+
+    @property
+    def flops(self) -> float:
+        """Work of the full attention matrix: 2 products forward, 5 backward (scores are rebuilt)."""
+        products = 2 if self.role == "fwd" else 5
+        return 2.0 * products * self.batch * self.heads * self.query * self.keys * self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """Kernels whose time is the bytes they move; `calls` kernels."""
+
+    name: str
+    bytes_moved: float
+    calls: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective of the group along `axis`; `size_bytes` as nccl-tests counts it (the full buffer).
+
+    `behind` compute operators that follow do not wait for it: it runs beside them, and what comes next waits.
+    """
+
+    name: str
+    op: CollectiveOp
+    axis: Literal["tp", "cp", "ep"]
+    size_bytes: float
+    behind: int = 0
+    calls: int = 1
+
+
+Operator = Gemm | FlashAttention | MemoryBound | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What decides a decoder block's operators on one rank: model widths, tensor-parallel share, kernels in use.
+
+    `dropout` adds the mask traffic of attention and hidden dropout (GPT stacks of 2020-2022 train with 0.1).
+    `overlap_tp` lets backward collectives of column-parallel layers run beside the following product
+    (Megatron-LM from late 2021; Korthikanti 2022 §6). `fused_accumulation` adds weight gradients to the main gradient
+    inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient.
+    """
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn_hidden: int
+    gated_mlp: bool
+    rotary: bool
+    microbatch: int
+    sequence: int
+    tp: int = 1
+    sequence_parallel: bool = False
+    flash: bool = False
+    dropout: bool = True
+    overlap_tp: bool = False
+    fused_accumulation: bool = False
+    main_gradient_bytes: int = 2
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one microbatch."""
+        return self.microbatch * self.sequence
+
+    @property
+    def local_heads(self) -> int:
+        """Query heads on this rank."""
+        return self.heads // self.tp
+
+    @property
+    def local_kv_heads(self) -> int:
+        """Key/value heads on this rank; replicated when there are fewer than ranks."""
+        return max(1, self.kv_heads // self.tp)
+
+    @property
+    def qkv_width(self) -> int:
+        """Columns of the fused query, key and value projection on this rank."""
+        return (self.local_heads + 2 * self.local_kv_heads) * self.head_dim
+
+    @property
+    def attention_width(self) -> int:
+        """Columns of the attention output on this rank."""
+        return self.local_heads * self.head_dim
+
+    @property
+    def ffn_width(self) -> int:
+        """Columns of the MLP on this rank (each of gate and up, when gated)."""
+        return self.ffn_hidden // self.tp
+
+    @property
+    def hidden_bytes(self) -> float:
+        """Bytes of one full activation of width `hidden`."""
+        return float(self.tokens * self.hidden * ACTIVATION_BYTES)
+
+    @property
+    def norm_elements(self) -> float:
+        """Elements that a norm, a residual add or a hidden dropout walks: the sequence is split under SP."""
+        return self.tokens * self.hidden / (self.tp if self.sequence_parallel else 1)
+
+
+def _enter(block: Block, name: str) -> tuple[Operator, ...]:
+    """Forward entry of a column-parallel layer: an all-gather of the sequence under SP, else nothing."""
+    if block.tp == 1 or not block.sequence_parallel:
+        return ()
+    return (Collective(f"{name}.all_gather", "all_gather", "tp", block.hidden_bytes),)
+
+
+def _leave(block: Block, name: str) -> tuple[Operator, ...]:
+    """Forward exit of a row-parallel layer: the partial sums meet."""
+    if block.tp == 1:
+        return ()
+    op: CollectiveOp = "reduce_scatter" if block.sequence_parallel else "all_reduce"
+    return (Collective(f"{name}.{op}", op, "tp", block.hidden_bytes),)
+
+
+def attention_core_forward(block: Block) -> tuple[Operator, ...]:
+    """softmax(QK^T)V on this rank. Unfused: scores go to memory between kernels (the stacks before 2022)."""
+    b, a, s, d = block.microbatch, block.local_heads, block.sequence, block.head_dim
+    if block.flash:
+        return (FlashAttention("attention", b, a, block.local_kv_heads, s, s, d),)
+    scores = float(b * a * s * s)
+    ops: list[Operator] = [
+        Gemm("attention.scores", s, s, d, batch=b * a, calls=3),
+        # the causal softmax kernel reads the lower triangle and writes the whole: 1 + 2 bytes an element
+        MemoryBound("attention.softmax", 3 * scores),
+    ]
+    if block.dropout:
+        ops.append(MemoryBound("attention.dropout", 5 * scores))
+    ops.append(Gemm("attention.values", s, d, s, batch=b * a, calls=2))
+    ops.append(MemoryBound("attention.merge_heads", 4.0 * block.tokens * block.attention_width))
+    return tuple(ops)
+
+
+def attention_core_backward(block: Block) -> tuple[Operator, ...]:
+    """Gradients of softmax(QK^T)V."""
+    b, a, s, d = block.microbatch, block.local_heads, block.sequence, block.head_dim
+    if block.flash:
+        return (FlashAttention("attention", b, a, block.local_kv_heads, s, s, d, role="bwd"),)
+    scores = float(b * a * s * s)
+    ops: list[Operator] = [
+        MemoryBound("attention.merge_heads.grad", 4.0 * block.tokens * block.attention_width),
+        Gemm("attention.values.dgrad", s, s, d, batch=b * a, role="dgrad", calls=2),
+        Gemm("attention.values.wgrad", s, d, s, batch=b * a, role="wgrad", calls=2),
+    ]
+    if block.dropout:
+        ops.append(MemoryBound("attention.dropout.grad", 5 * scores))
+    ops += [
+        MemoryBound("attention.softmax.grad", 6 * scores),
+        Gemm("attention.scores.dgrad_q", s, d, s, batch=b * a, role="dgrad", calls=2),
+        Gemm("attention.scores.dgrad_k", s, d, s, batch=b * a, role="wgrad", calls=2),
+        MemoryBound("attention.split_heads.grad", 4.0 * block.tokens * block.qkv_width, calls=2),
+    ]
+    return tuple(ops)
+
+
+def _residual(block: Block, name: str) -> MemoryBound:
+    """Bias, dropout and residual add in one kernel."""
+    return MemoryBound(name, (7 if block.dropout else 6) * block.norm_elements)
+
+
+def attention_forward(block: Block) -> tuple[Operator, ...]:
+    """Norm, projections, attention and residual of one block."""
+    t, h = block.tokens, block.hidden
+    rotary = (MemoryBound("rotary", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
+    return (
+        MemoryBound("attention.norm", 4 * block.norm_elements),
+        *_enter(block, "attention"),
+        Gemm("attention.qkv", t, block.qkv_width, h, calls=3),
+        *rotary,
+        *attention_core_forward(block),
+        Gemm("attention.out", t, h, block.attention_width, calls=3),
+        *_leave(block, "attention"),
+        _residual(block, "attention.residual"),
+    )
+
+
+def mlp_forward(block: Block) -> tuple[Operator, ...]:
+    """Norm, MLP and residual of one block."""
+    t, h, f = block.tokens, block.hidden, block.ffn_width
+    gates = 2 if block.gated_mlp else 1
+    return (
+        MemoryBound("mlp.norm", 4 * block.norm_elements),
+        *_enter(block, "mlp"),
+        Gemm("mlp.up", t, gates * f, h, calls=2),
+        MemoryBound("mlp.activation", 2.0 * (gates + 1) * t * f),
+        Gemm("mlp.down", t, h, f, calls=2),
+        *_leave(block, "mlp"),
+        _residual(block, "mlp.residual"),
+    )
+
+
+def block_forward(block: Block) -> tuple[Operator, ...]:
+    """One decoder block, forward."""
+    return (*attention_forward(block), *mlp_forward(block))
+
+
+def _weight_gradient(block: Block, name: str, rows: int, columns: int) -> tuple[Operator, ...]:
+    """Weight gradient of a (columns x rows) weight, and its sum into the main gradient.
+
+    Unfused, the sum reads the new gradient (2 bytes) and reads and writes the main gradient.
+    """
+    product = Gemm(f"{name}.wgrad", rows, columns, block.tokens, role="wgrad", calls=2)
+    if block.fused_accumulation:
+        return (product,)
+    traffic = (2.0 + 2 * block.main_gradient_bytes) * rows * columns
+    return (product, MemoryBound(f"{name}.accumulate", traffic))
+
+
+def column_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator, ...]:
+    """Backward of a column-parallel linear of `width` columns: dgrad, then the sum of dgrads over TP and the wgrad.
+
+    Under SP the input is gathered again for the wgrad, beside the dgrad, and the sum is a reduce-scatter.
+    """
+    dgrad = Gemm(f"{name}.dgrad", block.tokens, block.hidden, width, role="dgrad", calls=2)
+    wgrad = _weight_gradient(block, name, width, block.hidden)
+    if block.tp == 1:
+        return (dgrad, *wgrad)
+    behind = len(wgrad) if block.overlap_tp else 0
+    if block.sequence_parallel:
+        gather = Collective(
+            f"{name}.all_gather", "all_gather", "tp", block.hidden_bytes, behind=1 if block.overlap_tp else 0
+        )
+        reduce = Collective(f"{name}.reduce_scatter", "reduce_scatter", "tp", block.hidden_bytes, behind=behind)
+        return (gather, dgrad, reduce, *wgrad)
+    reduce = Collective(f"{name}.dgrad.all_reduce", "all_reduce", "tp", block.hidden_bytes, behind=behind)
+    return (dgrad, reduce, *wgrad)
+
+
+def row_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator, ...]:
+    """Backward of a row-parallel linear whose input has `width` columns on this rank."""
+    gather: tuple[Operator, ...] = ()
+    if block.tp > 1 and block.sequence_parallel:
+        gather = (Collective(f"{name}.all_gather", "all_gather", "tp", block.hidden_bytes),)
+    dgrad = Gemm(f"{name}.dgrad", block.tokens, width, block.hidden, role="dgrad", calls=2)
+    return (*gather, dgrad, *_weight_gradient(block, name, block.hidden, width))
+
+
+def mlp_backward(block: Block) -> tuple[Operator, ...]:
+    """Backward of residual, MLP and norm."""
+    t, f, e = block.tokens, block.ffn_width, block.norm_elements
+    gates = 2 if block.gated_mlp else 1
+    return (
+        MemoryBound("mlp.residual.grad", (7 if block.dropout else 4) * e, calls=2),
+        *row_parallel_backward(block, "mlp.down", f),
+        MemoryBound("mlp.activation.grad", 2.0 * (2 * gates + 2) * t * f, calls=2),
+        *column_parallel_backward(block, "mlp.up", gates * f),
+        MemoryBound("mlp.norm.grad", 12 * e, calls=3),
+    )
+
+
+def attention_backward(block: Block) -> tuple[Operator, ...]:
+    """Backward of residual, attention and norm."""
+    t, e = block.tokens, block.norm_elements
+    rotary = (MemoryBound("rotary.grad", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
+    return (
+        MemoryBound("attention.residual.grad", (7 if block.dropout else 4) * e, calls=2),
+        *row_parallel_backward(block, "attention.out", block.attention_width),
+        *attention_core_backward(block),
+        *rotary,
+        *column_parallel_backward(block, "attention.qkv", block.qkv_width),
+        MemoryBound("attention.norm.grad", 12 * e, calls=3),
+    )
+
+
+def block_backward(block: Block) -> tuple[Operator, ...]:
+    """One decoder block, backward (input and weight gradients), without recomputation."""
+    return (*mlp_backward(block), *attention_backward(block))
+
+
+def embedding_forward(block: Block) -> tuple[Operator, ...]:
+    """Vocabulary-parallel lookup, its sum over TP, positions and dropout (first stage)."""
+    e = block.tokens * block.hidden
+    return (
+        MemoryBound("embedding.lookup", 6.0 * e, calls=6),
+        *_leave(block, "embedding"),
+        MemoryBound("embedding.positions", 11 * block.norm_elements, calls=3),
+    )
+
+
+def embedding_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
+    """Scatter-add into the embedding gradient of this rank's `vocabulary` rows (first stage)."""
+    gather: tuple[Operator, ...] = ()
+    if block.tp > 1 and block.sequence_parallel:
+        gather = (Collective("embedding.all_gather", "all_gather", "tp", block.hidden_bytes),)
+    table = (2.0 + 2 * block.main_gradient_bytes) * vocabulary * block.hidden
+    return (
+        MemoryBound("embedding.dropout.grad", 5 * block.norm_elements, calls=2),
+        *gather,
+        MemoryBound("embedding.grad", 6.0 * block.tokens * block.hidden + table, calls=3),
+    )
+
+
+def head_forward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
+    """Final norm, logits over this rank's `vocabulary` columns and the vocabulary-parallel loss (last stage).
+
+    The loss reads the logits in single precision: cast (2+4), maximum (4), shift (8), exponential (8), sum (4),
+    normalise (8): 38 bytes a logit; three all-reduces of one float a token are latency only.
+    """
+    logits = float(block.tokens * vocabulary)
+    reduce: tuple[Operator, ...] = ()
+    if block.tp > 1:
+        size = 4.0 * block.tokens
+        reduce = tuple(Collective(f"loss.all_reduce{i}", "all_reduce", "tp", size) for i in range(3))
+    return (
+        MemoryBound("final.norm", 4 * block.norm_elements),
+        *_enter(block, "head"),
+        Gemm("head.logits", block.tokens, vocabulary, block.hidden, calls=3),
+        MemoryBound("loss", 38 * logits, calls=12),
+        *reduce,
+    )
+
+
+def head_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
+    """Loss gradient, logits dgrad and wgrad, final norm (last stage)."""
+    logits = float(block.tokens * vocabulary)
+    return (
+        MemoryBound("loss.grad", 18 * logits, calls=4),
+        *column_parallel_backward(block, "head.logits", vocabulary),
+        MemoryBound("final.norm.grad", 12 * block.norm_elements, calls=2),
+    )

@@ -1,0 +1,1 @@
+"""Renderers of results: tables, figures, timelines."""

@@ -1,0 +1,89 @@
+"""What one representative pipeline did, as bars on streams: the common source of timelines and traces."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from traincast.lower.program import ClassResult, Label, Program, RankClass, Result
+from traincast.schedule.types import Pass
+
+Stream = Literal["compute", "pp-recv", "pp-send", "dp"]
+STREAMS: tuple[Stream, ...] = ("compute", "pp-recv", "pp-send", "dp")
+
+PASS_NAMES: dict[Pass, str] = {"F": "forward", "B": "backward", "W": "weight gradient"}
+MESSAGE = "pp"
+REDUCTION = "dp"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One thing that one stage did without a break.
+
+    `kind` is forward, backward or weight gradient for instructions, pp for a message, dp for a gradient
+    bucket, and the label of the operation after that. `microbatch` and `chunk` are None where they mean
+    nothing.
+    """
+
+    stage: int
+    stream: Stream
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+    microbatch: int | None = None
+    chunk: int | None = None
+
+
+def representative_pipeline(program: Program) -> tuple[int, ...]:
+    """Class of each stage along one pipeline: the first class of stage 0 and those it sends to."""
+    index = next(index for index, rank_class in enumerate(program.classes) if rank_class.stage == 0)
+    chain = [index]
+    while len(chain) < len(program.schedule):
+        chain.append(program.classes[chain[-1]].next)
+    return tuple(chain)
+
+
+def bars(program: Program, result: Result) -> tuple[Bar, ...]:
+    """All bars of the representative pipeline, stage by stage, in order of begin."""
+    found: list[Bar] = []
+    for index in representative_pipeline(program):
+        rank_class, outcome = program.classes[index], result.classes[index]
+        of_stage = [*_instructions(program, rank_class, outcome), *_buckets(rank_class, outcome)]
+        of_stage += _tail(rank_class, outcome)
+        found += sorted(of_stage, key=lambda bar: (bar.start_s, STREAMS.index(bar.stream)))
+    return tuple(found)
+
+
+def _instructions(program: Program, rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:
+    stage = rank_class.stage
+    for index, step in enumerate(program.schedule[stage]):
+        where = (step.microbatch, step.chunk)
+        name = PASS_NAMES[step.kind]
+        yield Bar(
+            stage, "compute", name, name, float(outcome.start_s[index]), float(outcome.end_s[index]), *where
+        )
+        messages: tuple[tuple[Stream, str, float, float], ...] = (
+            ("pp-recv", f"receive for {name}", outcome.input_start_s[index], outcome.input_end_s[index]),
+            ("pp-send", f"send {name}", outcome.output_start_s[index], outcome.output_end_s[index]),
+        )
+        for stream, title, start, end in messages:
+            if not math.isnan(start) and end > start:
+                yield Bar(stage, stream, MESSAGE, title, float(start), float(end), *where)
+
+
+def _buckets(rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:
+    times = zip(outcome.bucket_start_s, outcome.bucket_end_s, strict=True)
+    for number, (start, end) in enumerate(times):
+        if end > start:
+            yield Bar(
+                rank_class.stage, "dp", REDUCTION, f"gradient bucket {number}", float(start), float(end)
+            )
+
+
+def _tail(rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:
+    times = zip(rank_class.tail, outcome.tail_start_s, outcome.tail_end_s, strict=True)
+    for operation, start, end in times:
+        if end > start:
+            kind: Label = operation.label
+            yield Bar(rank_class.stage, "compute", kind, operation.name, float(start), float(end))

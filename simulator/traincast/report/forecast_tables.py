@@ -1,0 +1,153 @@
+"""A forecast as tables: what an engineer looks at first comes first."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from traincast.lower.program import LABELS
+from traincast.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from traincast.forecast import Forecast
+
+_GB, _GIB = 1e9, 2.0**30
+_SHOWN_STAGES = 4
+
+
+def forecast_tables(forecast: "Forecast") -> tuple[Table, ...]:
+    """Summary, published figure where there is one, breakdown, traffic, memory, assumptions."""
+    tables = [summary_table(forecast)]
+    if forecast.published:
+        tables.append(published_table(forecast, forecast.published))
+    tables += [
+        breakdown_table(forecast),
+        traffic_table(forecast),
+        memory_table(forecast),
+        bubble_table(forecast),
+    ]
+    assumptions = tuple((text,) for text in forecast.assumptions)
+    return (*tables, Table("Assumptions", ("assumption",), assumptions))
+
+
+def summary_table(forecast: "Forecast") -> Table:
+    """Step time and rates, each with its unit and convention."""
+    return Table(
+        f"Forecast: {forecast.scenario}", ("figure", "value", "unit", "remark"), tuple(_summary(forecast))
+    )
+
+
+def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
+    from traincast.units import format_size
+
+    rates, memory = forecast.rates, forecast.memory
+    conventions = {
+        "hardware": "what the GPUs execute, recomputation included",
+        "model": "forward and backward once, full attention matrix",
+        "model_causal": "the same, causal attention at half",
+    }
+    yield "model", forecast.model, None, None
+    yield "cluster", forecast.cluster, None, f"{forecast.gpus} GPUs in use"
+    yield "profile", forecast.profile, None, None
+    yield "step time", _number(forecast.step_time_s), "s", f"{_engine_words(forecast)}"
+    for name, meaning in conventions.items():
+        yield f"rate per GPU, {name} FLOPs", _number(rates.tflops_per_gpu[name]), "TFLOP/s", meaning
+    yield "aggregate rate, hardware FLOPs", _number(rates.aggregate_pflops), "PFLOP/s", None
+    yield "MFU", _number(100 * rates.mfu), "%", "model FLOPs over the dense peak"
+    yield "HFU", _number(100 * rates.hfu), "%", "hardware FLOPs over the dense peak"
+    yield "tokens per GPU", _number(rates.tokens_per_s_per_gpu), "1/s", None
+    yield "interval", None, "s", "none: the profile states no residuals yet"
+    need, limit = format_size(memory.worst.total_bytes), format_size(memory.limit_bytes)
+    yield "memory", memory.verdict, None, f"stage {memory.worst.stage} needs {need} of {limit}"
+    yield "mesh signature", forecast.mesh_signature, None, None
+
+
+def _engine_words(forecast: "Forecast") -> str:
+    if forecast.engine == "des":
+        return f"discrete-event engine, {forecast.events:,} events"
+    return "recurrence"
+
+
+def published_table(forecast: "Forecast", published: Mapping[str, Any]) -> Table:
+    """The published figures beside the forecast, with the error."""
+    rows = []
+    for name, unit, measured, predicted in published_pairs(forecast, published):
+        rows.append((name, measured, predicted, unit, 100 * (predicted / measured - 1)))
+    title = "Published" + (f" ({forecast.source})" if forecast.source else "")
+    return Table(title, ("figure", "published", "forecast", "unit", "error %"), tuple(rows))
+
+
+def published_pairs(
+    forecast: "Forecast", published: Mapping[str, Any]
+) -> Iterator[tuple[str, str, float, float]]:
+    """(figure, unit, published, forecast) of the figures that a scenario states."""
+    step_time = published.get("step_time_s")
+    if step_time:
+        yield "step time", "s", float(step_time), forecast.step_time_s
+    rate = published.get("tflops_per_gpu")
+    if rate:
+        convention = str(published.get("convention") or published.get("flop_convention") or "hardware")
+        yield (
+            f"rate per GPU, {convention} FLOPs",
+            "TFLOP/s",
+            float(rate),
+            forecast.rates.tflops_per_gpu[convention],
+        )
+    tokens = published.get("tokens_per_s_per_gpu")
+    if tokens:
+        yield "tokens per GPU", "1/s", float(tokens), forecast.rates.tokens_per_s_per_gpu
+
+
+def breakdown_table(forecast: "Forecast") -> Table:
+    """Where the step goes, mean over stages."""
+    seconds = forecast.breakdown.mean_s
+    rows: list[tuple[object, ...]] = [
+        (label, seconds[label], 100 * seconds[label] / forecast.step_time_s) for label in LABELS
+    ]
+    rows.append(("total", sum(seconds[label] for label in LABELS), 100.0))
+    return Table("Where the time goes (mean over stages)", ("label", "seconds", "share %"), tuple(rows))
+
+
+def traffic_table(forecast: "Forecast") -> Table:
+    """What one GPU sends along each axis in one step."""
+    rows = tuple(
+        (axis, row.calls, row.bytes_per_gpu / _GB, row.exposed_s, 100 * row.cross_node_share)
+        for axis, row in forecast.traffic.items()
+    )
+    columns = ("axis", "calls", "GB per GPU", "exposed s", "across nodes %")
+    return Table("Traffic of one GPU in one step", columns, rows)
+
+
+def memory_table(forecast: "Forecast") -> Table:
+    """Memory of the first stages, the fullest and the last; JSON holds all of them."""
+    memory = forecast.memory
+    stages = memory.per_stage
+    chosen = {
+        stages[0].stage,
+        memory.worst.stage,
+        stages[-1].stage,
+        *(one.stage for one in stages[:_SHOWN_STAGES]),
+    }
+    items = list(stages[0].items)
+    rows = tuple(
+        (one.stage, *(one.items[item] / _GIB for item in items), one.total_bytes / _GIB)
+        for one in stages
+        if one.stage in chosen
+    )
+    some = "" if len(rows) == len(stages) else f", {len(rows)} of {len(stages)} stages"
+    title = f"Memory per GPU [GiB] of {memory.limit_bytes / _GIB:.1f}: {memory.verdict}{some}"
+    return Table(title, ("stage", *(item.replace("_", " ") for item in items), "total"), rows)
+
+
+def bubble_table(forecast: "Forecast") -> Table:
+    """Pipeline idle time under both definitions, as found and by the schedule's formula."""
+    bubble = forecast.bubble
+    rows = (
+        ("of ideal time (SC21)", 100 * bubble.share_of_ideal, 100 * bubble.formula_share_of_ideal),
+        ("of the step (GPipe)", 100 * bubble.share_of_step, 100 * bubble.formula_share_of_step),
+    )
+    return Table("Pipeline bubble", ("share", "this step %", "formula %"), rows)
+
+
+def _number(value: float) -> Cell:
+    """Four significant digits, whole digits never cut, thousands marked."""
+    text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return Cell(value, text)

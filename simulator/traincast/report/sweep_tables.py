@@ -1,0 +1,50 @@
+"""A sweep as a table."""
+
+from typing import TYPE_CHECKING
+
+from traincast.report.tables import Table
+
+if TYPE_CHECKING:
+    from traincast.sweep import SweepOutcome
+
+_GIB = 2.0**30
+COLUMNS = (
+    "rank",
+    "tp",
+    "pp",
+    "dp",
+    "vpp",
+    "microbatch",
+    "step_time_s",
+    "tflops_hardware",
+    "tflops_model",
+    "mfu",
+    "hfu",
+    "memory_gib",
+    "verdict",
+)
+
+
+def sweep_table(outcome: "SweepOutcome", top: int | None = None) -> Table:
+    """The `top` fastest shapes (all of them for None), one a row."""
+    rows = []
+    for rank, row in enumerate(outcome.ranked[:top], start=1):
+        shape = row.shape
+        figures = (
+            row.step_time_s,
+            row.tflops_hardware,
+            row.tflops_model,
+            row.mfu,
+            row.hfu,
+            row.memory_bytes / _GIB,
+        )
+        axes = (shape.tp, shape.pp, shape.dp, shape.vpp, shape.microbatch)
+        rows.append((rank, *axes, *figures, row.verdict))
+    shown = (
+        f"{len(rows)} of {len(outcome.ranked)} evaluated shapes"
+        if len(rows) < len(outcome.ranked)
+        else "all shapes"
+    )
+    return Table(
+        f"Sweep of {outcome.scenario} on {outcome.world} GPUs: {shown}, fastest first", COLUMNS, tuple(rows)
+    )

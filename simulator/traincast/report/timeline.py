@@ -1,0 +1,171 @@
+"""A picture of one step: what every pipeline stage computes, sends and waits for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from traincast.lower.program import Program, Result
+from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+# One hue for each pass, a lighter tint for each further chunk that a stage holds.
+_PASS_HUES: Mapping[str, tuple[str, ...]] = {
+    "forward": ("#2f6fb3", "#7fb0dd", "#b4d3ee", "#d6e7f6"),
+    "backward": ("#2e8b57", "#7cc49a", "#b3dec5", "#d5eede"),
+    "weight gradient": ("#8a6d3b", "#c2aa80", "#ddcfb4", "#eee6d8"),
+}
+_OTHER_HUES: Mapping[str, str] = {
+    MESSAGE: "#d9534f",
+    REDUCTION: "#f0ad4e",
+    "optimizer": "#7a5195",
+    "tp": "#c77cba",
+}
+_IDLE, _INK, _DEFAULT_HUE = "#eceff1", "#263238", "#90a4ae"
+
+_LANE, _COMPUTE_HEIGHT, _STRIP_HEIGHT = 1.0, 0.62, 0.14
+_NUMBER_WIDTH_SHARE = 0.011
+_LEGEND_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One step to draw, and what to write above it."""
+
+    title: str
+    program: Program
+    result: Result
+
+
+def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> None:
+    """Draws panels one above the other on a common time axis and saves them as `path` (PNG, SVG, PDF by
+    suffix).
+
+    A stage is a lane: instructions with their microbatch on its upper part, messages and gradient reductions
+    on the strip below, grey where the stage computes nothing.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    stages = [len(panel.program.schedule) for panel in panels]
+    longest = max(panel.result.step_time_s for panel in panels)
+    scale, unit = time_unit(longest)
+    figure, grid = plt.subplots(
+        len(panels),
+        1,
+        sharex=True,
+        squeeze=False,
+        figsize=(12.0, 1.15 + sum(0.52 * count + 0.5 for count in stages)),
+        height_ratios=stages,
+        layout="constrained",
+    )
+    kinds: dict[str, str] = {}
+    for axes, panel in zip(grid[:, 0], panels, strict=True):
+        kinds |= _draw_panel(axes, panel, longest, scale)
+    grid[-1, 0].set_xlabel(f"time in the step [{unit}]", color=_INK)
+    _legend(figure, kinds)
+    figure.savefig(path, dpi=dpi, bbox_inches="tight", facecolor="white")
+    plt.close(figure)
+
+
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """Factor and name of the unit that suits a step: microseconds, milliseconds or seconds."""
+    if longest_s < 2e-3:
+        return 1e6, "us"
+    return (1e3, "ms") if longest_s < 20.0 else (1.0, "s")
+
+
+def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float) -> dict[str, str]:
+    """Draws one step; returns the colour of each kind of bar drawn, for the legend."""
+    stages = len(panel.program.schedule)
+    step = panel.result.step_time_s
+    for stage in range(stages):
+        axes.add_patch(_box(stage * _LANE, (0.0, step * scale), _COMPUTE_HEIGHT, _IDLE))
+    kinds = {"idle": _IDLE}
+    for bar in bars(panel.program, panel.result):
+        hue = _hue(bar)
+        kinds.setdefault(_legend_name(bar), hue)
+        on_strip = bar.stream != "compute"
+        top = bar.stage * _LANE + (_COMPUTE_HEIGHT + 0.03 if on_strip else 0.0)
+        height = _STRIP_HEIGHT if on_strip else _COMPUTE_HEIGHT
+        axes.add_patch(_box(top, (bar.start_s * scale, bar.end_s * scale), height, hue, edge=not on_strip))
+        if not on_strip and bar.microbatch is not None:
+            _number(axes, bar, top, longest_s, scale)
+    axes.axvline(step * scale, color=_INK, linewidth=0.9, linestyle=(0, (3, 2)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}")
+    axes.set_title(panel.title, loc="left", fontsize=10.5, color=_INK, pad=5)
+    axes.set_xlim(0.0, longest_s * scale * 1.005)
+    axes.set_ylim(stages * _LANE - 0.1, -0.12)
+    axes.set_yticks([stage * _LANE + _COMPUTE_HEIGHT / 2 for stage in range(stages)])
+    axes.set_yticklabels([f"stage {stage}" for stage in range(stages)], color=_INK)
+    axes.tick_params(axis="y", length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    return kinds
+
+
+def _box(top: float, times: tuple[float, float], height: float, hue: str, edge: bool = False) -> "Rectangle":
+    from matplotlib.patches import Rectangle
+
+    start, end = times
+    line = {"edgecolor": "white", "linewidth": 0.5} if edge else {"edgecolor": hue, "linewidth": 0.3}
+    return Rectangle((start, top), end - start, height, facecolor=hue, **line)  # type: ignore[arg-type]
+
+
+def _number(axes: "Axes", bar: Bar, top: float, longest_s: float, scale: float) -> None:
+    """Writes the microbatch on a bar that is wide enough to hold it."""
+    width_s = bar.end_s - bar.start_s
+    if width_s < _NUMBER_WIDTH_SHARE * longest_s:
+        return
+    dark = (bar.chunk or 0) == 0
+    middle = (bar.start_s + width_s / 2) * scale
+    axes.text(
+        middle,
+        top + _COMPUTE_HEIGHT / 2 + 0.01,
+        str(bar.microbatch),
+        ha="center",
+        va="center",
+        fontsize=7.5,
+        color="white" if dark else _INK,
+    )
+
+
+def _hue(bar: Bar) -> str:
+    tints = _PASS_HUES.get(bar.kind)
+    if tints is not None:
+        return tints[min(bar.chunk or 0, len(tints) - 1)]
+    return _OTHER_HUES.get(bar.kind, _DEFAULT_HUE)
+
+
+def _legend_name(bar: Bar) -> str:
+    if bar.kind in _PASS_HUES:
+        return bar.kind if not bar.chunk else f"{bar.kind}, chunk {bar.chunk}"
+    return {MESSAGE: "pipeline message", REDUCTION: "gradient reduction"}.get(bar.kind, bar.kind)
+
+
+def _legend(figure: "Figure", kinds: Mapping[str, str]) -> None:
+    from matplotlib.patches import Patch
+
+    order = ("forward", "backward", "weight", "pipeline", "gradient", "tp", "optimizer", "idle")
+
+    def rank(name: str) -> tuple[int, str]:
+        found = [place for place, start in enumerate(order) if name.startswith(start)]
+        return (found[0] if found else len(order), name)
+
+    names = sorted(kinds, key=rank)
+    patches = [Patch(facecolor=kinds[name], label=name) for name in names]
+    figure.legend(
+        handles=patches,
+        loc="outside lower center",
+        ncols=len(patches) if len(patches) <= _LEGEND_COLUMNS else -(-len(patches) // 2),
+        frameon=False,
+        fontsize=9,
+        handlelength=1.2,
+        columnspacing=1.4,
+    )

@@ -1,0 +1,177 @@
+"""The keys of scenario and model files, with their types. Nothing here knows physics."""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic_core import PydanticCustomError
+
+from traincast.catalog import NIC_KINDS
+from traincast.errors import UserError
+from traincast.model import CONVENTIONS
+from traincast.model.shape import Norm, Positions
+from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, P2PMode, Recompute, ScheduleName
+from traincast.units import parse_bandwidth, parse_size, parse_time
+
+BALANCED = "balanced"
+BALANCED_WITH_EMBEDDING = "balanced_with_embedding"
+
+
+class NicRate(NamedTuple):
+    """A NIC by its kind (empty: any) and raw rate."""
+
+    kind: str
+    gbit_per_s: float
+
+
+def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
+    """Unit text -> SI, by a parser of `units`."""
+
+    def check(value: Any) -> float:
+        try:
+            return parse(value)
+        except UserError as error:
+            raise PydanticCustomError("unit", "{what}", {"what": error.message, "fix": error.fix or ""}) from error
+
+    return BeforeValidator(check)
+
+
+def _one_of(*names: str) -> BeforeValidator:
+    """A name out of a list."""
+
+    def check(value: Any) -> str:
+        if value not in names:
+            raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": names})
+        return str(value)
+
+    return BeforeValidator(check)
+
+
+def _nic(value: Any) -> Any:
+    """"200 Gbit/s ib" -> kind and rate."""
+    if isinstance(value, NicRate):
+        return value
+    rate, kind = value, ""
+    if isinstance(value, str) and (found := re.fullmatch(r"(.*\S)\s+([A-Za-z-]+)", value.strip())):
+        rate, kind = (found[1], found[2].lower()) if found[2].lower() in NIC_KINDS else (value, "")
+    try:
+        return NicRate(NIC_KINDS.get(kind, ""), parse_bandwidth(rate) * 8 / 1e9)
+    except UserError as error:
+        fix = "write a rate and a kind, like 200 Gbit/s ib"
+        raise PydanticCustomError("unit", "{what}", {"what": error.message, "fix": fix}) from error
+
+
+def _stage_layers(value: Any) -> Any:
+    """A list of counts, or the name of a way to balance."""
+    if value in (BALANCED, BALANCED_WITH_EMBEDDING):
+        return value
+    if isinstance(value, list) and all(type(count) is int and count >= 0 for count in value) and value:
+        return tuple(value)
+    form = f"a list of layers a chunk such as [8, 8, 7, 7], {BALANCED} or {BALANCED_WITH_EMBEDDING}"
+    raise PydanticCustomError("form", "must be {form}", {"form": form})
+
+
+Nic = Annotated[NicRate, BeforeValidator(_nic)]
+StageLayers = Annotated[tuple[int, ...] | str, BeforeValidator(_stage_layers)]
+Count = Annotated[StrictInt, Field(ge=1)]
+Size = Annotated[float, _quantity(parse_size)]
+Time = Annotated[float, _quantity(parse_time)]
+Rate = Annotated[float, Field(gt=0)]
+Precision = Annotated[str, _one_of(*BYTES_PER_ELEMENT)]
+GradientType = Annotated[str, _one_of("fp32", "fp16", "bf16")]
+
+
+class Section(BaseModel):
+    """A mapping whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSection(Section):
+    """A model: a file in scenarios/models, or written in the scenario."""
+
+    name: StrictStr | None = None
+    description: StrictStr | None = None
+    source: StrictStr | None = None
+    hidden: Count
+    layers: Count
+    heads: Count
+    vocab: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    ffn_hidden: Count | None = None
+    max_positions: Count | None = None
+    gated_mlp: StrictBool = False
+    tied_embeddings: StrictBool = True
+    positions: Annotated[str, _one_of(*get_args(Positions))] = "learned"
+    norm: Annotated[str, _one_of(*get_args(Norm))] = "layernorm"
+    biases: StrictBool = True
+
+
+class ClusterSection(Section):
+    """A cluster of equal nodes, described in the scenario."""
+
+    gpu: StrictStr
+    nodes: Count | None = None
+    gpus_per_node: Count | None = None
+    nics_per_node: Annotated[StrictInt, Field(ge=0)] | None = None
+    nic: Nic | None = None
+
+
+class ParallelismSection(Section):
+    """The parallel shape."""
+
+    tp: Count = 1
+    cp: Count = 1
+    ep: Count = 1
+    etp: Count | None = None
+    pp: Count = 1
+    dp: Count | None = None
+    vpp: Count = 1
+    order: StrictStr | None = None
+    sequence_parallel: StrictBool = False
+
+
+class TrainingSection(Section):
+    """Batch, precision and how the stack trains; None is filled by `build`."""
+
+    global_batch: Count
+    microbatch: Count
+    sequence: Count | None = None
+    precision: Precision | None = None
+    recompute: Annotated[str, _one_of(*get_args(Recompute))] | None = None
+    schedule: Annotated[str, _one_of(*get_args(ScheduleName))] | None = None
+    attention: Annotated[str, _one_of(*get_args(AttentionKernel))] | None = None
+    zero_stage: Annotated[StrictInt, Field(ge=0, le=3)] = 0
+    overlap_dp: StrictBool | None = None
+    gradient_dtype: GradientType | None = None
+    bucket: Size | None = None
+    p2p: Annotated[str, _one_of(*get_args(P2PMode))] | None = None
+    scatter_gather: StrictBool | None = None
+    stage_layers: StageLayers | None = None
+
+
+class PublishedSection(Section):
+    """Measured figures of the same step."""
+
+    step_time: Time | None = None
+    tflops_per_gpu: Rate | None = None
+    convention: Annotated[str, _one_of(*CONVENTIONS)] | None = None
+    tokens_per_s_per_gpu: Rate | None = None
+    source: StrictStr
+    row: StrictStr | None = None
+
+
+class ScenarioSection(Section):
+    """A whole scenario, once model and cluster names have been replaced by what they name."""
+
+    name: StrictStr | None = None
+    description: StrictStr | None = None
+    source: StrictStr | None = None
+    model: ModelSection
+    cluster: ClusterSection
+    parallelism: ParallelismSection = ParallelismSection()
+    training: TrainingSection
+    profile: StrictStr | None = None
+    published: PublishedSection | None = None

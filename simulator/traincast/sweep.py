@@ -1,0 +1,248 @@
+"""The use case: every legal shape of a scenario, pruned by memory, evaluated by the recurrence, ranked."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from traincast.errors import ShapeError, TraincastError, UsageError
+from traincast.forecast import Prepared, divisors, memory_of, prepare, rates_of
+
+if TYPE_CHECKING:
+    from traincast.lower.job import Job
+    from traincast.memory import MemoryEstimate
+    from traincast.mesh import ShapeRequest
+    from traincast.recipe import Recipe
+    from traincast.scenario import Scenario
+
+AXES = ("tp", "pp", "dp", "vpp", "microbatch")
+_BATCH = 32
+
+
+@dataclass(frozen=True, order=True)
+class Shape:
+    """One point of a sweep: ranks along the axes, chunks a stage, sequences a microbatch."""
+
+    tp: int
+    pp: int
+    dp: int
+    vpp: int
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """What became of one shape: rates in TFLOP/s per GPU, memory in bytes of the fullest stage."""
+
+    shape: Shape
+    step_time_s: float
+    tflops_hardware: float
+    tflops_model: float
+    mfu: float
+    hfu: float
+    memory_bytes: float
+    verdict: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row without nesting."""
+        figures = {key: value for key, value in vars(self).items() if key != "shape"}
+        return {**asdict(self.shape), **figures}
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """All evaluated shapes, the fastest first; how many memory pruned, and which were refused and why."""
+
+    scenario: str
+    world: int
+    legal: int
+    too_big: int
+    ranked: tuple[SweepRow, ...]
+    refusals: tuple[str, ...]
+
+    @property
+    def refused(self) -> int:
+        """Shapes that passed the arithmetic but could not be lowered."""
+        return len(self.refusals)
+
+    def as_dict(self, top: int | None = None) -> dict[str, Any]:
+        """The outcome as JSON shows it; `top` keeps that many shapes."""
+        return {
+            "scenario": self.scenario,
+            "world": self.world,
+            "legal": self.legal,
+            "evaluated": len(self.ranked),
+            "too_big": self.too_big,
+            "refused": self.refused,
+            "refusals": list(self.refusals),
+            "shapes": [
+                {"rank": rank, **row.as_dict()} for rank, row in enumerate(self.ranked[:top], start=1)
+            ],
+        }
+
+
+def parse_axes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`tp=1,2,4` as {"tp": (1, 2, 4)}. Raises UsageError for an unknown axis or no whole numbers."""
+    axes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        name = name.strip().lower()
+        if name not in AXES:
+            raise UsageError(
+                f"no axis {name!r} to sweep", where="--axis", fix=f"use one of {', '.join(AXES)}"
+            )
+        try:
+            numbers = tuple(dict.fromkeys(int(value) for value in values.split(",")))
+        except ValueError:
+            numbers = ()
+        if not numbers or min(numbers) < 1:
+            raise UsageError(
+                f"{text!r} lists no whole numbers from 1 up", where="--axis", fix="write it like tp=1,2,4"
+            )
+        axes[name] = numbers
+    return axes
+
+
+def enumerate_shapes(
+    scenario: "Scenario", axes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[Shape, ...]:
+    """Every shape of the scenario's world that its model and batch allow, in ascending order.
+
+    `axes` restricts axes to values; the others take every divisor. Raises ShapeError, with the refusal of one
+    of them, where no shape is left.
+    """
+    from traincast.mesh import check_shape
+
+    wanted = axes or {}
+    refusal: str | None = None
+    shapes = []
+    for shape in _arithmetic_shapes(scenario, wanted):
+        errors = [found for found in check_shape(_request(scenario, shape)) if found.severity == "error"]
+        if errors:
+            refusal = refusal or str(errors[0])
+        else:
+            shapes.append(shape)
+    if not shapes:
+        asked = (
+            ", ".join(f"{name}={','.join(map(str, values))}" for name, values in wanted.items()) or "any axis"
+        )
+        raise ShapeError(
+            f"no legal shape of {scenario.mesh.world} GPUs with {asked}"
+            + (f": {refusal}" if refusal else ""),
+            fix="allow more values, or change the world or the batch",
+        )
+    return tuple(sorted(shapes))
+
+
+def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Iterator[Shape]:
+    """Shapes whose numbers divide: a screen before the full check, so that few are checked in vain."""
+    mesh, recipe, layers = scenario.mesh, scenario.recipe, scenario.model.layers
+    world = mesh.world // mesh.cp
+
+    def values(axis: str, legal: Sequence[int]) -> Sequence[int]:
+        return [value for value in wanted[axis] if value in legal] if axis in wanted else legal
+
+    for tp in values("tp", divisors(world)):
+        for pp in values("pp", divisors(world // tp)):
+            dp = world // (tp * pp)
+            if dp not in values("dp", (dp,)) or recipe.global_batch % dp:
+                continue
+            chunks = divisors(layers // pp) if pp > 1 and layers % pp == 0 else (1,)
+            for vpp in values("vpp", chunks):
+                for microbatch in values("microbatch", divisors(recipe.global_batch // dp)):
+                    yield Shape(tp, pp, dp, vpp, microbatch)
+
+
+def _request(scenario: "Scenario", shape: Shape) -> "ShapeRequest":
+    from traincast.mesh import ShapeRequest
+
+    model, recipe = scenario.model, scenario.recipe
+    return ShapeRequest(
+        tp=shape.tp,
+        cp=scenario.mesh.cp,
+        pp=shape.pp,
+        dp=shape.dp,
+        world=scenario.mesh.world,
+        vpp=shape.vpp,
+        layers=model.layers,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        ffn_hidden=model.ffn_hidden,
+        global_batch=recipe.global_batch,
+        microbatch=shape.microbatch,
+        sequence=recipe.sequence,
+        sequence_parallel=recipe.sequence_parallel,
+    )
+
+
+def evaluate_shapes(
+    scenario: "Scenario", shapes: Sequence[Shape], advance: Callable[[int], object] = lambda done: None
+) -> SweepOutcome:
+    """Evaluates the shapes that fit into memory and ranks them; `advance` is told how many more are done."""
+    prepared = prepare(scenario)
+    sized = [(job, memory_of(job)) for job in (_job(prepared, shape) for shape in shapes)]
+    kept = [(job, memory) for job, memory in sized if memory.verdict != "does not fit"]
+    advance(len(shapes) - len(kept))
+    # neighbours that share a schedule share its graph in the recurrence
+    kept.sort(key=lambda one: (one[0].recipe.schedule, one[0].mesh.pp, one[0].microbatches, one[0].chunks))
+    rows: list[SweepRow] = []
+    refusals: list[str] = []
+    for begin in range(0, len(kept), _BATCH):
+        batch = kept[begin : begin + _BATCH]
+        rows += _evaluate(batch, refusals)
+        advance(len(batch))
+    return SweepOutcome(
+        scenario=scenario.name,
+        world=scenario.mesh.world,
+        legal=len(shapes),
+        too_big=len(shapes) - len(kept),
+        ranked=tuple(sorted(rows, key=lambda row: (row.step_time_s, row.shape))),
+        refusals=tuple(refusals),
+    )
+
+
+def _job(prepared: Prepared, shape: Shape) -> "Job":
+    base = prepared.job
+    mesh = replace(base.mesh, tp=shape.tp, pp=shape.pp, dp=shape.dp)
+    return replace(base, mesh=mesh, recipe=_recipe(base.recipe, shape))
+
+
+def _recipe(base: "Recipe", shape: Shape) -> "Recipe":
+    """The scenario's recipe on another shape: its kind of schedule where that can be, even stages."""
+    plain = base.schedule if base.schedule in ("gpipe", "1f1b") else "1f1b"
+    schedule = "none" if shape.pp == 1 else "interleaved" if shape.vpp > 1 else plain
+    return replace(base, microbatch=shape.microbatch, vpp=shape.vpp, schedule=schedule, stage_layers=None)
+
+
+def _evaluate(batch: Sequence[tuple["Job", "MemoryEstimate"]], refusals: list[str]) -> Iterator[SweepRow]:
+    from traincast.analytic import evaluate_batch
+    from traincast.lower import lower
+
+    lowered = []
+    for job, memory in batch:
+        try:
+            lowered.append((job, memory, lower(job).program))
+        except TraincastError as error:
+            refusals.append(f"{_shape(job)}: {error}")
+    if not lowered:
+        return
+    times = evaluate_batch([program for _, _, program in lowered])
+    for (job, memory, _), seconds in zip(lowered, times, strict=True):
+        try:
+            rates = rates_of(job, float(seconds))
+        except TraincastError as error:
+            refusals.append(f"{_shape(job)}: {error}")
+            continue
+        yield SweepRow(
+            shape=_shape(job),
+            step_time_s=float(seconds),
+            tflops_hardware=rates.tflops_per_gpu["hardware"],
+            tflops_model=rates.tflops_per_gpu["model"],
+            mfu=rates.mfu,
+            hfu=rates.hfu,
+            memory_bytes=memory.worst.total_bytes,
+            verdict=memory.verdict,
+        )
+
+
+def _shape(job: "Job") -> Shape:
+    return Shape(job.mesh.tp, job.mesh.pp, job.mesh.dp, job.recipe.vpp, job.recipe.microbatch)

@@ -1,0 +1,31 @@
+"""Clusters as networkx graphs: builders, structural routing, and what a group of GPUs has in wires (its
+span)."""
+
+from traincast.topology.cluster import TIERS, Cluster, Tier, make_cluster
+from traincast.topology.clusters import hdr4_a100, node_cluster, selene, tree_cluster
+from traincast.topology.fattree import FatTree, FatTreePlan, plan_fat_tree
+from traincast.topology.nodes import NodeDesign, NodeRequest, usual_node
+from traincast.topology.routing import Route, route
+from traincast.topology.span import Span, family_spans, span
+
+__all__ = [
+    "TIERS",
+    "Cluster",
+    "FatTree",
+    "FatTreePlan",
+    "NodeDesign",
+    "NodeRequest",
+    "Route",
+    "Span",
+    "Tier",
+    "family_spans",
+    "hdr4_a100",
+    "make_cluster",
+    "node_cluster",
+    "plan_fat_tree",
+    "route",
+    "selene",
+    "span",
+    "tree_cluster",
+    "usual_node",
+]

@@ -1,0 +1,106 @@
+"""The frozen Cluster: a networkx graph that describes everything, and the arrays flattened out of it once.
+
+Vocabulary of the graph, which every builder and importer keeps to. Vertices are strings with these attributes:
+
+- ``gpu``: ``node`` (int), ``index`` in the node, ``model`` (catalogue name), ``design`` (name of the node type)
+- ``nvswitch``: ``latency_s``, ``units``; all NVSwitch chips of one NVLink domain are one vertex
+- ``pcie`` (a PCIe switch), ``cpu`` (a socket or NUMA domain): ``node``
+- ``nic``: ``node``, ``rail`` (its index in the node)
+- ``leaf``: ``latency_s``, ``unit`` (scalable unit), ``rail`` (-1: not rail-optimised)
+- ``spine``: ``latency_s``, ``pod``, ``block`` (leaves and spines that reach each other without a core switch)
+- ``core``: ``latency_s``
+
+with these words as their ``kind``. Every edge has ``bandwidth_bytes_per_s`` (raw, per direction, all parallel
+links together), ``latency_s`` (one way, of the link alone), ``kind`` (``nvlink``, ``pcie``, ``c2c``, ``cpu``,
+``ib``, ``ethernet``, ``opa``) and ``links`` (how many parallel links it bundles). A bundle carries what ideal
+adaptive routing would: traffic is spread over it evenly.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+
+from traincast.errors import TopologyError
+from traincast.topology.flat import Fabric, flatten
+
+Ints = npt.NDArray[np.int64]
+Tier = Literal["self", "nvlink", "pcie", "leaf", "spine", "core"]
+TIERS: Final[tuple[Tier, ...]] = ("self", "nvlink", "pcie", "leaf", "spine", "core")
+"""What a path or a group crosses at most, from nothing to the core of the fabric."""
+
+PLACES: Final = ("node", "domain", "leaf", "spine", "core")
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """A cluster. Compared by identity: it is built once and shared.
+
+    `gpus` are graph keys in physical order (node by node), `gpu_model` the catalogue name of each,
+    `node_index` the node of each. `gpus_per_node` and `nics_per_node` are those of most nodes. `fabric` holds
+    the flattened arrays.
+    """
+
+    name: str
+    graph: "nx.Graph[str]"
+    gpus: tuple[str, ...]
+    gpu_model: tuple[str, ...]
+    node_index: Ints
+    gpus_per_node: int
+    nics_per_node: int
+    assumptions: tuple[str, ...]
+    fabric: Fabric
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the cluster has."""
+        return len(np.unique(self.node_index))
+
+    def place(self, tier: str) -> Ints:
+        """Group number of each GPU at a tier, shape (GPUs,).
+
+        `node`; `domain`: GPUs that reach each other over NVLink, the node or the rack; `leaf`: nodes on the
+        same set of leaves (a scalable unit); `spine`: nodes that meet below the core (a pod); `core`:
+        everything. Raises TopologyError for another tier.
+        """
+        if tier == "node":
+            return self.node_index
+        if tier == "domain":
+            return self.fabric.gpu_domain
+        if tier == "core":
+            return np.zeros(len(self.gpus), dtype=np.int64)
+        if tier in ("leaf", "spine"):
+            return self.fabric.gpu_unit if tier == "leaf" else self.fabric.gpu_pod
+        raise TopologyError(f"no tier {tier!r}", fix=f"use one of {', '.join(PLACES)}")
+
+
+def make_cluster(name: str, graph: "nx.Graph[str]", assumptions: tuple[str, ...] = ()) -> Cluster:
+    """A cluster from a graph in the vocabulary above. Raises TopologyError for a graph without a GPU."""
+    found: list[tuple[str, dict[str, Any]]] = [
+        (key, data) for key, data in graph.nodes(data=True) if data["kind"] == "gpu"
+    ]
+    if not found:
+        raise TopologyError(f"{name} has no GPU", fix="give it at least one node with a GPU")
+    found.sort(key=lambda item: (item[1]["node"], item[1]["index"]))
+    gpus = tuple(key for key, _ in found)
+    node_index = np.array([data["node"] for _, data in found], dtype=np.int64)
+    nics = Counter(data["node"] for _, data in graph.nodes(data=True) if data["kind"] == "nic")
+    nics_of_node = [nics[int(node)] for node in np.unique(node_index)]
+    return Cluster(
+        name=name,
+        graph=graph,
+        gpus=gpus,
+        gpu_model=tuple(data["model"] for _, data in found),
+        node_index=node_index,
+        gpus_per_node=_most_common(np.unique(node_index, return_counts=True)[1].tolist()),
+        nics_per_node=_most_common(nics_of_node),
+        assumptions=assumptions,
+        fabric=flatten(graph, gpus),
+    )
+
+
+def _most_common(counts: list[int]) -> int:
+    return Counter(counts).most_common(1)[0][0]

@@ -1,0 +1,246 @@
+"""Turns a published row into what a forecast needs: model, mesh, every recipe that the row leaves open."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, cast
+
+from traincast.recipe import Recipe, Recompute, ScheduleName
+from traincast.validate.rows import PublishedRow, RowSkippedError
+
+if TYPE_CHECKING:
+    from traincast.mesh import Mesh
+    from traincast.model import ModelShape
+
+RECOMPUTE_MODES: tuple[Recompute, ...] = ("none", "selective", "full")
+_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+_FFN_FACTOR = 4
+_LARGEST_MICROBATCH = 64
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way in which a row may have run.
+
+    `chosen` tells the value of each thing that the row leaves open, `notes` what else was assumed for this
+    recipe.
+    """
+
+    recipe: Recipe
+    chosen: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row as traincast sees it: one model on one mesh, and a candidate for each choice that the row leaves
+    open.
+
+    `notes` says what was assumed where the row is silent.
+    """
+
+    row: PublishedRow
+    model: "ModelShape"
+    mesh: "Mesh"
+    candidates: tuple[Candidate, ...]
+    notes: tuple[str, ...]
+
+
+def refuse_unmodelled(row: PublishedRow) -> None:
+    """Raises RowSkippedError for what traincast does not model yet."""
+    refusals = (
+        ((row.number("experts") or 0) > 1, "experts are not modelled yet"),
+        ((row.count("cp") or 1) > 1, "context parallelism is not modelled yet"),
+        (
+            row.number("zero_stage") in (2, 3) or bool(row.text("fsdp_shard")),
+            "ZeRO stage 2 and 3 are not modelled yet",
+        ),
+        (row.flag("mla") is True, "latent attention is not modelled yet"),
+        (row.text("schedule").startswith("zb"), "zero-bubble schedules are not modelled yet"),
+        (row.text("offload").lower() not in ("", "none"), "offloading is not modelled yet"),
+        (
+            row.text("recompute") not in ("", *RECOMPUTE_MODES),
+            f"recomputation {row.text('recompute')!r} is not modelled yet",
+        ),
+        (
+            row.text("precision") not in _PRECISIONS,
+            f"precision {row.text('precision')!r} is not modelled yet",
+        ),
+    )
+    for refused, reason in refusals:
+        if refused:
+            raise RowSkippedError(reason)
+
+
+def build_case(row: PublishedRow) -> Case:
+    """The case of a row. Raises RowSkippedError where an essential lacks, ShapeError for a wrong shape."""
+    refuse_unmodelled(row)
+    notes: list[str] = []
+    model = _model(row, notes)
+    mesh = _mesh(row)
+    candidates = tuple(_candidates(row, model, mesh, notes))
+    if not candidates:
+        raise RowSkippedError("no microbatch and no number of chunks that the shape allows")
+    return Case(row, model, mesh, candidates, tuple(notes))
+
+
+def _model(row: PublishedRow, notes: list[str]) -> "ModelShape":
+    from traincast.model import ModelShape
+    from traincast.model.shape import hidden_per_head
+
+    hidden, heads = row.essential("hidden"), row.essential("heads")
+    gated = row.flag("gated_mlp") or False
+    ffn = row.count("ffn_hidden")
+    if ffn is None:
+        ffn = _FFN_FACTOR * hidden
+        notes.append("ffn_hidden not stated: 4 x hidden")
+    return ModelShape(
+        name=row.text("model") or row.id,
+        hidden=hidden,
+        layers=row.essential("layers"),
+        heads=heads,
+        kv_heads=row.count("kv_heads") or heads,
+        head_dim=row.count("head_dim") or hidden_per_head(hidden, heads),
+        ffn_hidden=ffn,
+        vocab=row.essential("vocab"),
+        max_positions=row.essential("seq"),
+        gated_mlp=gated,
+        # what is not a column goes with the MLP: gated ones are Llama's kin, plain ones GPT's
+        tied_embeddings=not gated,
+        positions="rotary" if gated else "learned",
+        norm="rmsnorm" if gated else "layernorm",
+        biases=not gated,
+    )
+
+
+def _mesh(row: PublishedRow) -> "Mesh":
+    from traincast.mesh import Mesh
+
+    gpus, tp, pp = row.essential("gpus"), row.essential("tp"), row.essential("pp")
+    dp = row.count("dp") or gpus // (tp * pp)
+    if tp * pp * dp != gpus:
+        raise RowSkippedError(f"tp {tp} x pp {pp} x dp {dp} is {tp * pp * dp}, but gpus is {gpus}")
+    return Mesh(tp=tp, pp=pp, dp=dp)
+
+
+def _candidates(
+    row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: list[str]
+) -> Iterator[Candidate]:
+    """Every recipe that the row leaves possible; what is stated has one choice."""
+    base = _base_recipe(row, model, notes)
+    microbatches = _microbatches(row, base.global_batch, mesh.dp)
+    chunks = _chunk_counts(row, model.layers, mesh.pp)
+    modes = _recompute_modes(row)
+    for microbatch, vpp, recompute in product(microbatches, chunks, modes):
+        chosen: list[str] = []
+        for name, value, choices in (
+            ("microbatch", microbatch, microbatches),
+            ("vpp", vpp, chunks),
+            ("recompute", recompute, modes),
+        ):
+            if len(choices) > 1:
+                chosen.append(f"{name} {value}")
+        split, split_note = _stage_layers(row, model.layers, mesh.pp, vpp)
+        batch, batch_note = _whole_batch(base.global_batch, microbatch, mesh.dp)
+        recipe = replace(
+            base,
+            global_batch=batch,
+            microbatch=microbatch,
+            recompute=recompute,
+            vpp=vpp,
+            schedule=_schedule(row, mesh.pp, vpp),
+            stage_layers=split,
+        )
+        yield Candidate(recipe, tuple(chosen), tuple(note for note in (split_note, batch_note) if note))
+
+
+def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Recipe:
+    """What does not depend on the choices that a row may leave open."""
+    kernel = row.text("attention")
+    if not kernel:
+        kernel = "flash" if model.gated_mlp else "unfused"
+        notes.append(f"attention kernel not stated: {kernel}")
+    scatter_gather = row.flag("scatter_gather")
+    return Recipe(
+        global_batch=row.essential("global_batch"),
+        microbatch=1,
+        sequence=row.essential("seq"),
+        precision=row.text("precision"),
+        sequence_parallel=row.flag("sequence_parallel") or False,
+        attention="unfused" if kernel == "unfused" else "flash",
+        zero_stage=int(row.number("zero_stage") or 0),
+        overlap_dp=row.flag("overlap_dp") or False,
+        p2p="async" if row.flag("p2p_overlap") else "blocking",
+        scatter_gather=True if scatter_gather is None else scatter_gather,
+    )
+
+
+def _microbatches(row: PublishedRow, global_batch: int, dp: int) -> tuple[int, ...]:
+    stated = row.count("microbatch")
+    if stated is not None:
+        return (stated,)
+    per_replica = max(1, global_batch // dp)
+    return tuple(
+        size for size in range(1, min(per_replica, _LARGEST_MICROBATCH) + 1) if per_replica % size == 0
+    )
+
+
+def _chunk_counts(row: PublishedRow, layers: int, pp: int) -> tuple[int, ...]:
+    """Chunks a stage: as stated; else 1 without interleaving, and every even split where that may be on."""
+    stated = row.count("vpp")
+    if stated is not None:
+        return (stated,)
+    if pp == 1 or row.text("schedule") in ("1f1b", "gpipe", "none"):
+        return (1,)
+    first = 2 if row.text("schedule") == "interleaved" else 1
+    return tuple(vpp for vpp in range(first, layers // pp + 1) if layers % (pp * vpp) == 0) or (first,)
+
+
+def _recompute_modes(row: PublishedRow) -> tuple[Recompute, ...]:
+    stated = row.text("recompute")
+    return (cast(Recompute, stated),) if stated else RECOMPUTE_MODES
+
+
+def _schedule(row: PublishedRow, pp: int, vpp: int) -> ScheduleName:
+    if pp == 1:
+        return "none"
+    if vpp > 1:
+        return "interleaved"
+    return "gpipe" if row.text("schedule") == "gpipe" else "1f1b"
+
+
+def _whole_batch(global_batch: int, microbatch: int, dp: int) -> tuple[int, str]:
+    """The batch in whole microbatches, and a note where the last one was ragged."""
+    whole = -(-global_batch // (microbatch * dp)) * microbatch * dp
+    return whole, "" if whole == global_batch else "the ragged last microbatch counts as a full one"
+
+
+def _stage_layers(row: PublishedRow, layers: int, pp: int, vpp: int) -> tuple[tuple[int, ...] | None, str]:
+    """Layers of each chunk, None for the even split, and a warning where the split had to be uneven."""
+    from traincast.mesh import balanced_layers
+
+    stated = row.text("stage_layers")
+    if stated == "first-1,last-1":
+        return balanced_layers(layers, pp, vpp, embedding_as_layer=True), ""
+    if stated:
+        split = _layer_list(stated)
+        if len(split) != pp * vpp or sum(split) != layers:
+            raise RowSkippedError(
+                f"stage_layers {stated!r} does not place {layers} layers on {pp} x {vpp} chunks"
+            )
+        return split, ""
+    if layers % (pp * vpp) == 0:
+        return None, ""
+    split = balanced_layers(layers, pp, vpp, embedding_as_layer=True)
+    as_layers = (layers + 2) % (pp * vpp) == 0
+    if as_layers and row.flag("embedding_as_layer"):
+        return split, ""
+    how = "embedding and head count as layers" if as_layers else "as even as can be"
+    return split, f"{layers} layers do not divide over {pp * vpp} chunks: uneven stages, {how}"
+
+
+def _layer_list(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise RowSkippedError(f"stage_layers is not understood: {text!r}") from None

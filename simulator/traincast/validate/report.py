@@ -1,0 +1,211 @@
+"""Forecasts of published rows, by the recurrence, many at a time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from traincast.errors import TraincastError, UsageError
+from traincast.validate.build import Candidate, Case, build_case
+from traincast.validate.measured import printed_time, time_from_rate
+from traincast.validate.place import Place, place_of
+from traincast.validate.rows import PublishedRow, RowSkippedError, expand, read_rows
+from traincast.validate.score import FamilyScore, RowScore, Status, family_scores
+
+if TYPE_CHECKING:
+    from traincast.lower.job import Job
+    from traincast.lower.program import Program
+    from traincast.memory import MemoryEstimate
+
+_BATCH = 128
+_ONE_LAYER = "one_layer_time"
+_INTERNAL = "the program failed"
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """All rows and the scores of their families. `failures` are errors of the program itself, a line each."""
+
+    rows: tuple[RowScore, ...]
+    families: tuple[FamilyScore, ...]
+    failures: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON shows it."""
+        return {
+            "rows": [row.as_dict() for row in self.rows],
+            "families": [asdict(one) for one in self.families],
+        }
+
+
+@dataclass(frozen=True)
+class Option:
+    """One candidate of a row, ready to run: its job and program, and what was chosen and assumed for it."""
+
+    job: "Job"
+    program: "Program"
+    chosen: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A row before its programs have run. Without options the row is as good as scored; `notes` say why."""
+
+    row: PublishedRow
+    measured_s: float | None
+    status: Status
+    notes: tuple[str, ...]
+    options: tuple[Option, ...] = ()
+
+
+def published_files() -> tuple[Path, ...]:
+    """Where the measured rows lie that come along."""
+    from traincast.catalog import data_dir
+
+    return (data_dir() / "scenarios" / "published",)
+
+
+def read_published(paths: Iterable[Path], families: Sequence[str] = ()) -> tuple[PublishedRow, ...]:
+    """The rows of all files, of `families` only where any are named. Raises DataError, UsageError."""
+    rows = tuple(row for path in expand(tuple(paths)) for row in read_rows(path))
+    known = dict.fromkeys(row.family for row in rows)
+    for family in families:
+        if family not in known:
+            raise UsageError(
+                f"no row of family {family!r}", where="--family", fix=f"use one of {', '.join(known)}"
+            )
+    return tuple(row for row in rows if not families or row.family in families)
+
+
+def validate_rows(
+    rows: Sequence[PublishedRow], advance: Callable[[int], object] = lambda done: None
+) -> ValidationReport:
+    """Forecasts every row that can be, and scores families. `advance` is told how many more rows are done."""
+    scores: list[RowScore] = []
+    waiting: list[Prepared] = []
+    for row in rows:
+        waiting.append(prepare_row(row))
+        if sum(len(one.options) for one in waiting) >= _BATCH:
+            scores += _finish(waiting)
+            advance(len(waiting))
+            waiting = []
+    scores += _finish(waiting)
+    advance(len(waiting))
+    failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
+    return ValidationReport(tuple(scores), family_scores(scores), failures)
+
+
+def prepare_row(row: PublishedRow) -> Prepared:
+    """Reads a row and lowers its candidates; whatever stands in the way is the reason that it is skipped."""
+    measured: float | None = None
+    notes: tuple[str, ...] = ()
+    try:
+        measured, note = printed_time(row)
+        notes = (note,) if note else ()
+        case, place = build_case(row), place_of(row)
+        if measured is None:
+            measured, note = time_from_rate(row, case.model)
+            notes = (note,) if note else ()
+        return _prepared(case, place, measured, notes)
+    except (RowSkippedError, TraincastError) as error:
+        reason = error.message if isinstance(error, TraincastError) else str(error)
+        return Prepared(row, measured, "skipped", (*_not_scored(row), " ".join(reason.split())))
+    except Exception as error:  # one row must not take the others along; the command reports it and fails
+        return Prepared(row, measured, "skipped", (f"{_INTERNAL}: {type(error).__name__}: {error}",))
+
+
+def _prepared(case: Case, place: Place, measured_s: float | None, notes: tuple[str, ...]) -> Prepared:
+    row = case.row
+    why_not = _not_scored(row) + (
+        () if measured_s else ("no time, tokens/s or TFLOP/s of a known convention",)
+    )
+    status: Status = "skipped" if why_not else "scored"
+    if row.id in place.profile.fitted_rows:
+        status, why_not = "fitted", (*why_not, f"profile {place.profile.name} was fitted on this row")
+    options = tuple(_options(case, place))
+    return Prepared(row, measured_s, status, (*why_not, *notes, *case.notes, *place.notes), options)
+
+
+def _not_scored(row: PublishedRow) -> tuple[str, ...]:
+    """Why a row is shown but not scored; empty where it counts."""
+    reasons = []
+    if row.text("unusual"):
+        reasons.append(f"unusual ({row.text('unusual')}): shown, not scored")
+    if row.text("grade").upper() not in ("A", "B"):
+        reasons.append(f"grade {row.text('grade') or 'not stated'}: shown, not scored")
+    return tuple(reasons)
+
+
+def _options(case: Case, place: Place) -> Iterator[Option]:
+    """The candidates to run: those that fit into memory, else the one that comes nearest.
+
+    Raises the first refusal where every candidate is refused.
+    """
+    from traincast.lower import lower
+    from traincast.lower.job import Job
+
+    sized: list[tuple[Candidate, MemoryEstimate]] = []
+    refusals: list[TraincastError] = []
+    for candidate in case.candidates:
+        try:
+            sized.append((candidate, _memory(case, candidate, place)))
+        except TraincastError as error:
+            refusals.append(error)
+    fitting = [one for one in sized if one[1].verdict != "does not fit"]
+    kept = fitting or sorted(sized, key=lambda one: one[1].worst.total_bytes)[:1]
+    lowered = 0
+    for candidate, memory in kept:
+        recipe = candidate.recipe
+        job = Job(case.model, case.mesh, recipe, place.profile, place.cluster, place.gpu)
+        warning = () if fitting else (f"does not fit by the memory estimate: {memory.reason}",)
+        try:
+            yield Option(job, lower(job).program, candidate.chosen, (*candidate.notes, *warning))
+            lowered += 1
+        except TraincastError as error:
+            refusals.append(error)
+    if not lowered:
+        raise refusals[0]
+
+
+def _memory(case: Case, candidate: Candidate, place: Place) -> "MemoryEstimate":
+    from traincast.memory import estimate
+
+    return estimate(case.model, case.mesh, candidate.recipe, place.gpu.memory_bytes)
+
+
+def _finish(prepared: Sequence[Prepared]) -> list[RowScore]:
+    """Runs all programs of these rows at once, and takes the fastest option of each row."""
+    times = iter(_step_times([option.program for one in prepared for option in one.options]))
+    scores = []
+    for one in prepared:
+        timed = [(next(times), option) for option in one.options]
+        scores.append(_score(one, timed))
+    return scores
+
+
+def _step_times(programs: Sequence["Program"]) -> list[float]:
+    from traincast.analytic import evaluate_batch
+
+    return [float(seconds) for seconds in evaluate_batch(programs)] if programs else []
+
+
+def _score(one: Prepared, timed: Sequence[tuple[float, Option]]) -> RowScore:
+    from traincast.model.flops import hardware_flops
+
+    if not timed:
+        return RowScore(one.row.id, one.row.family, one.measured_s, None, one.status, "; ".join(one.notes))
+    seconds, best = min(timed, key=lambda pair: pair[0])
+    job = best.job
+    chosen = f"{', '.join(best.chosen)}: the best that fits" if best.chosen else ""
+    batch = one.row.count("global_batch") or job.recipe.global_batch
+    flops = hardware_flops(job.model, batch, job.recipe.sequence, job.recipe.recompute)
+    return RowScore(
+        id=one.row.id,
+        family=one.row.family,
+        measured_s=one.measured_s,
+        predicted_s=seconds,
+        status=one.status,
+        reason="; ".join(note for note in (*one.notes, chosen, *best.notes) if note),
+        hardware_flops_per_gpu=flops / job.mesh.world,
+    )

@@ -1,0 +1,57 @@
+"""Matrix products: laws of the formula, and 183 measured A100 products."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from traincast.catalog import data_dir
+from traincast.costs.gemm import GemmConstants, gemm_seconds
+
+
+def constants(efficiency: float = 0.78) -> GemmConstants:
+    return GemmConstants(
+        peak_flops_per_s=312e12,
+        memory_bytes_per_s=1.5e12,
+        sm_count=108,
+        efficiency=efficiency,
+        ramp_k=130,
+        wave_weight=0.6,
+        small_tile=0.93,
+        fixed_s=3e-6,
+    )
+
+
+def test_no_product_is_faster_than_peak_or_memory() -> None:
+    """Law: seconds >= FLOPs / (peak * efficiency), and >= bytes / bandwidth."""
+    rng = np.random.default_rng(1)
+    m, n, k = (rng.integers(1, 20000, 500) for _ in range(3))
+    seconds = gemm_seconds(m, n, k, 1, constants())
+    assert (seconds >= 2.0 * m * n * k / (312e12 * 0.78)).all()
+    assert (seconds >= 2.0 * (m * k + k * n + m * n) / 1.5e12).all()
+
+
+def test_one_wave_costs_the_same_for_any_number_of_full_tiles_up_to_the_machine() -> None:
+    """Law of wave quantisation: 1 to 108 tiles of 256x128 run side by side when the whole wave is paid."""
+    c = GemmConstants(312e12, 1e15, 108, 0.8, 0.0, 1.0, 1e-6, 0.0)
+    one, full, more = (float(gemm_seconds(256 * t, 128, 4096, 1, c)) for t in (1, 108, 109))
+    assert one == pytest.approx(full)
+    assert more == pytest.approx(2 * full)
+
+
+def test_scalar_and_array_calls_agree() -> None:
+    m = np.array([512, 4096])
+    both = gemm_seconds(m, 1024, 4096, 2, constants())
+    assert [float(gemm_seconds(int(x), 1024, 4096, 2, constants())) for x in m] == both.tolist()
+
+
+@pytest.mark.parametrize(("layout", "efficiency", "bar"), [("TN", 0.775, 4.0), ("NN", 0.775, 4.0), ("NT", 0.725, 6.0)])
+def test_measured_products(layout: str, efficiency: float, bar: float) -> None:
+    """183 products on A100-PCIe (forward TN, dgrad NN, wgrad NT); the structure holds with one rate a direction."""
+    path = data_dir() / "calibration" / "measured" / "gemm_a100_pcie.csv"
+    rows = [r for r in csv.DictReader(path.open()) if r["layout"] == layout]
+    m, n, k = (np.array([float(r[c]) for r in rows]) for c in "mnk")
+    measured = 2 * m * n * k / (np.array([float(r["tflop_per_s"]) for r in rows]) * 1e12)
+    error = np.abs(gemm_seconds(m, n, k, 1, constants(efficiency)) / measured - 1)
+    assert len(rows) == 61
+    assert 100 * error.mean() <= bar

@@ -1,0 +1,91 @@
+"""The recurrence inside a chunk: overlap is an outcome, labels sum to the duration."""
+
+import pytest
+
+from traincast.lower import chunk as chunk_module
+from traincast.lower.chunk import Segment, chunk_time
+from traincast.model.operators import Collective, MemoryBound, Operator
+
+COMPUTE, NETWORK = 10.0, 6.0
+
+
+class Book(dict[str, float]):
+    """A profile of two constants."""
+
+
+class FakeMachine:
+    def __init__(self, slowdown: float = 0.0) -> None:
+        self.profile = Book({"overlap.slowdown": slowdown})
+
+
+@pytest.fixture(autouse=True)
+def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute operators take their bytes in seconds, collectives their size; the host takes their calls."""
+
+    def device(op: Operator, machine: object, spans: object) -> float:
+        return op.size_bytes if isinstance(op, Collective) else op.bytes_moved  # type: ignore[union-attr]
+
+    monkeypatch.setattr(chunk_module, "operator_seconds", device)
+    monkeypatch.setattr(chunk_module, "host_seconds", lambda op, machine: float(op.calls - 1))
+
+
+def compute(seconds: float = COMPUTE, host: int = 0) -> MemoryBound:
+    return MemoryBound("work", seconds, calls=host + 1)
+
+
+def collective(seconds: float = NETWORK, behind: int = 0) -> Collective:
+    return Collective("sum", "all_reduce", "tp", seconds, behind=behind)
+
+
+def run(*ops: Operator, slowdown: float = 0.0) -> chunk_module.ChunkTime:
+    time = chunk_time([Segment(ops, mark=True)], FakeMachine(slowdown), {})  # type: ignore[arg-type]
+    assert sum(time.labels_s.values()) == pytest.approx(time.duration_s)
+    return time
+
+
+def test_a_blocking_collective_is_exposed() -> None:
+    time = run(compute(), collective(), compute())
+    assert time.duration_s == 26
+    assert time.labels_s == {"compute": 20, "tp": 6}
+
+
+def test_a_collective_behind_compute_is_hidden() -> None:
+    time = run(compute(), collective(behind=1), compute(), compute())
+    assert time.duration_s == 30
+    assert "tp" not in time.labels_s
+
+
+def test_only_the_part_that_outlasts_compute_is_exposed() -> None:
+    time = run(compute(), collective(14, behind=1), compute(), compute())
+    assert time.labels_s == {"compute": 30, "tp": 4}
+
+
+def test_a_trailing_collective_ends_the_chunk() -> None:
+    time = run(compute(), collective())
+    assert time.duration_s == 16
+    assert time.marks_s == (10,)
+
+
+def test_collectives_of_a_stream_follow_each_other() -> None:
+    time = run(compute(), collective(behind=2), compute(1), collective(behind=1), compute(1), compute())
+    assert time.duration_s == pytest.approx(10 + 6 + 6 + 10)
+
+
+def test_the_host_bounds_small_operators() -> None:
+    """Ten operators of 1 s that take the host 3 s each end one second after the last launch."""
+    time = run(*[compute(1, host=3)] * 10)
+    assert time.duration_s == 31
+    assert time.labels_s["host"] == pytest.approx(21)
+
+
+def test_the_host_runs_ahead_of_long_operators() -> None:
+    time = run(*[compute(10, host=3)] * 10)
+    assert time.duration_s == 103
+
+
+def test_compute_beside_a_collective_is_slowed() -> None:
+    """Calibrated slow-down: half of the second operator runs beside the collective."""
+    time = run(compute(), collective(5, behind=1), compute(), slowdown=0.2)
+    assert time.duration_s == pytest.approx(21)
+
+

@@ -1,0 +1,107 @@
+"""Operators: volumes against SC21 §3.2 and Korthikanti 2022, FLOPs against SC21 eq. 3."""
+
+from dataclasses import replace
+
+import pytest
+
+from traincast.model.operators import (
+    Block,
+    Collective,
+    Gemm,
+    Operator,
+    attention_core_forward,
+    block_backward,
+    block_forward,
+    head_backward,
+    head_forward,
+)
+
+
+def gpt(**changes: object) -> Block:
+    block = Block(
+        hidden=4096,
+        heads=32,
+        kv_heads=32,
+        head_dim=128,
+        ffn_hidden=16384,
+        gated_mlp=False,
+        rotary=False,
+        microbatch=2,
+        sequence=2048,
+        tp=4,
+    )
+    return replace(block, **changes)  # type: ignore[arg-type]
+
+
+def gemm_flops(ops: tuple[Operator, ...]) -> float:
+    return sum(op.flops for op in ops if isinstance(op, Gemm))
+
+
+def sent_bytes(ops: tuple[Operator, ...], tp: int) -> float:
+    rounds = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+    return sum(rounds[op.op] * op.size_bytes * (tp - 1) / tp for op in ops if isinstance(op, Collective))
+
+
+def test_flops_of_a_layer_are_sc21_eq_3() -> None:
+    """Forward, recomputed forward and backward of a layer: 96 B s h² (1 + s/(6h)) over the TP ranks (eq. 3, one layer)."""
+    block = gpt()
+    flops = 2 * gemm_flops(block_forward(block)) + gemm_flops(block_backward(block))
+    b, s, h = block.microbatch, block.sequence, block.hidden
+    assert flops * block.tp == pytest.approx(96 * b * s * h * h * (1 + s / (6 * h)))
+
+
+def test_flops_of_the_logits_are_sc21_eq_3() -> None:
+    """Logits: 6 B s h V, eq. 3's V/(16 l h) term."""
+    block = gpt()
+    flops = gemm_flops(head_forward(block, 51200 // 4)) + gemm_flops(head_backward(block, 51200 // 4))
+    assert flops * block.tp == pytest.approx(6 * block.microbatch * block.sequence * block.hidden * 51200)
+
+
+@pytest.mark.parametrize(("recompute", "factor"), [(False, 8), (True, 12)])
+def test_tensor_parallel_bytes_are_sc21_section_3_2(recompute: bool, factor: int) -> None:
+    """8 b s h (t-1)/t elements a layer, microbatch and GPU; 12 with full recomputation."""
+    block = gpt()
+    ops = (*block_forward(block), *block_backward(block), *(block_forward(block) if recompute else ()))
+    elements = sent_bytes(ops, block.tp) / 2
+    bsh = block.microbatch * block.sequence * block.hidden
+    assert elements == pytest.approx(factor * bsh * (block.tp - 1) / block.tp)
+
+
+def test_sequence_parallelism_moves_the_same_bytes_and_one_more_gather() -> None:
+    """Korthikanti 2022 §4.2.2: all-gather + reduce-scatter move what the all-reduce moved; backward gathers again twice."""
+    block = gpt(sequence_parallel=True)
+    forward, backward = block_forward(block), block_backward(block)
+    plain = gpt()
+    assert sent_bytes(forward, 4) == pytest.approx(sent_bytes(block_forward(plain), 4))
+    extra = sent_bytes(backward, 4) - sent_bytes(block_backward(plain), 4)
+    assert extra == pytest.approx(2 * block.hidden_bytes * 3 / 4)
+
+
+def test_one_rank_has_no_collectives() -> None:
+    ops = (*block_forward(gpt(tp=1)), *block_backward(gpt(tp=1)))
+    assert not any(isinstance(op, Collective) for op in ops)
+
+
+def test_gqa_and_gated_mlp_shapes() -> None:
+    """Llama-3 70B on TP 8: 8 query heads and one KV head of 128 a rank, gate and up in one product."""
+    block = Block(8192, 64, 8, 128, 28672, True, True, 1, 8192, tp=8, flash=True, dropout=False)
+    gemms = {op.name: (op.m, op.n, op.k) for op in block_forward(block) if isinstance(op, Gemm)}
+    assert gemms == {
+        "attention.qkv": (8192, 1280, 8192),
+        "attention.out": (8192, 8192, 1024),
+        "mlp.up": (8192, 7168, 8192),
+        "mlp.down": (8192, 8192, 3584),
+    }
+
+
+def test_flash_attention_counts_the_same_forward_flops() -> None:
+    """A flash kernel does the two products of the unfused core."""
+    core = attention_core_forward(gpt())
+    flash = attention_core_forward(gpt(flash=True))
+    assert sum(getattr(op, "flops", 0.0) for op in flash) == pytest.approx(gemm_flops(core))
+
+
+def test_unfused_weight_gradients_add_traffic() -> None:
+    """Law: without epilogue accumulation each of the four weights has one more kernel."""
+    more = len(block_backward(gpt())) - len(block_backward(gpt(fused_accumulation=True)))
+    assert more == 4
