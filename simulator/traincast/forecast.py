@@ -5,20 +5,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from traincast.errors import TopologyError, UsageError
+from traincast.errors import UsageError
 
 if TYPE_CHECKING:
     from traincast.lower.breakdown import Breakdown
     from traincast.lower.job import Job
     from traincast.lower.program import Program, Result
     from traincast.memory import MemoryEstimate
-    from traincast.scenario import ClusterSpec, Scenario
-    from traincast.topology import Cluster
+    from traincast.scenario import Scenario
 
 Engine = Literal["des", "analytic"]
+Axis = Literal["tp", "cp", "ep", "pp", "dp"]
 ENGINES: tuple[Engine, ...] = ("des", "analytic")
 
-AXES = ("tp", "cp", "ep", "pp", "dp")
+AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "pp", "dp")
 ALWAYS_ASSUMED = ("reading and preparing data takes no time beside the profile's fixed time of a step",)
 
 _TERA, _PETA = 1e12, 1e15
@@ -91,7 +91,7 @@ class Forecast:
     rates: Rates
     breakdown: "Breakdown"
     bubble: Bubble
-    traffic: Mapping[str, AxisTraffic]
+    traffic: Mapping[Axis, AxisTraffic]
     memory: "MemoryEstimate"
     nearest_that_fits: tuple[str, ...] | None
     assumptions: tuple[str, ...]
@@ -158,8 +158,9 @@ def prepare(scenario: "Scenario") -> Prepared:
     from traincast.catalog import load_catalog
     from traincast.lower import Job
     from traincast.profile import find_profile, load_profile
+    from traincast.scenario import open_cluster
 
-    cluster = cluster_of(scenario.cluster, scenario.mesh.world)
+    cluster = open_cluster(scenario.cluster, scenario.mesh.world)
     gpu = load_catalog().gpu(cluster.gpu_model[0])
     note: str | None = None
     if scenario.profile_name:
@@ -173,29 +174,6 @@ def prepare(scenario: "Scenario") -> Prepared:
     return Prepared(scenario, job, notes)
 
 
-def cluster_of(spec: "ClusterSpec", world: int) -> "Cluster":
-    """The cluster of a scenario. Raises TopologyError where it has fewer than `world` GPUs."""
-    from traincast.topology import NodeRequest, load_cluster, node_cluster, usual_node
-
-    if spec.gpu is None:
-        return load_cluster(spec.name, gpus=world)
-    request = NodeRequest(
-        gpu=spec.gpu,
-        gpus=spec.gpus_per_node,
-        nics=spec.nics_per_node,
-        nic_gbit_per_s=spec.nic_gbit_per_s,
-        nic_kind=spec.nic_kind,
-    )
-    design = usual_node(request)
-    nodes = spec.nodes or -(-world // design.gpus)
-    if nodes * design.gpus < world:
-        raise TopologyError(
-            f"{nodes} nodes of {design.gpus} GPUs are {nodes * design.gpus} GPUs, the mesh needs {world}",
-            fix=f"use {-(-world // design.gpus)} nodes, or a smaller mesh",
-        )
-    return node_cluster(design, nodes)
-
-
 def forecast_prepared(prepared: Prepared, *, engine: Engine = "des", fold: bool = True) -> Forecast:
     """Forecasts one step of a scenario whose cluster and profile are at hand."""
     from traincast.lower import lower
@@ -205,7 +183,6 @@ def forecast_prepared(prepared: Prepared, *, engine: Engine = "des", fold: bool 
     lowered = lower(job, fold=fold)
     result = evaluate(lowered.program, engine)
     parts = breakdown(lowered.program, result)
-    sent = {axis: lowered.traffic.get(axis) for axis in AXES}
     traffic = {
         axis: AxisTraffic(
             calls=row.calls,
@@ -213,8 +190,8 @@ def forecast_prepared(prepared: Prepared, *, engine: Engine = "des", fold: bool 
             exposed_s=parts.mean_s[axis],
             cross_node_share=row.cross_node_bytes / row.bytes_per_gpu if row.bytes_per_gpu else 0.0,
         )
-        for axis, row in sent.items()
-        if row is not None
+        for axis in AXES
+        if (row := lowered.traffic.get(axis)) is not None
     }
     memory = memory_of(job)
     return Forecast(

@@ -1,7 +1,8 @@
 """The wheel works outside the checkout. Law: a tool brings its own data along (design, section 1).
 
 Builds the wheel with the hatchling that is installed, installs it without dependencies into a fresh
-environment that sees this one's packages through a .pth file, and asks it for its catalogue from another folder.
+environment that sees this one's packages through a .pth file, and asks
+it for its catalogue from another folder.
 """
 
 import json

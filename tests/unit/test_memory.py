@@ -66,11 +66,11 @@ def test_korthikanti_figure_1_states(name: str, states: float, _none: float, _se
 def test_korthikanti_figure_1_activations(name: str, _states: float, none: float, selective: float):
     for recompute, sequence_parallel, expected in (("none", False, none), ("selective", True, selective)):
         first = estimate(*korthikanti(name, recompute, sequence_parallel), A100).per_stage[0]
-        # beyond the figure: embedding dropout masks, and norm and head inputs where the first stage is the last too
+        # beyond the figure: embedding dropout masks; norm and head inputs where the first stage is the last
         assert first.activations_bytes / GIB == pytest.approx(expected, rel=0.05)
 
 
-# Korthikanti et al. 2022, Fig. 7: percent of what a layer keeps without recomputation and sequence parallelism
+# Korthikanti et al. 2022, Fig. 7: percent of what a layer keeps without recomputation and without SP
 FIGURE_7 = [
     ("22B", 66.84, 49.42, 16.18, 7.64),
     ("175B", 62.04, 56.53, 18.49, 8.71),
@@ -92,7 +92,7 @@ def test_korthikanti_figure_7(name: str, sp: float, selective: float, both: floa
         assert 100 * kept / whole == pytest.approx(expected, rel=0.013)
 
 
-# Qi et al. 2023 (Zero Bubble), Table 4: peak GB of 1F1B and of interleaved 1F1B; first and last stage one layer short
+# Qi et al. 2023 (Zero Bubble), Table 4: peak GB of 1F1B, interleaved; first and last stage one layer short
 ZERO_BUBBLE = [
     (gpt("1.5B", 2304, 22, 24, vocab=32000, max_positions=1024), 8, 6, 144, "1f1b", 1, 30),
     (gpt("6.2B", 4096, 30, 32, vocab=32000, max_positions=1024), 8, 3, 72, "1f1b", 1, 39),

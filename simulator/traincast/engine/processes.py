@@ -3,7 +3,8 @@
 The two pp-send streams need no process: `SendStream` is driven by the arrivals of its own messages.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from itertools import repeat
 
 import simpy
 
@@ -17,9 +18,10 @@ def compute(env: simpy.Environment, station: Station) -> Process:
     """Run the instructions in order, then the tail."""
     start_s, end_s, streams, meeting = station.start_s, station.end_s, station.streams, station.meeting
     released = station.releases()
-    steps = zip(station.durations, station.exchanges, station.inputs, station.outputs, strict=False)
-    for k, (duration_s, transfers, received, output) in enumerate(steps):
-        if transfers:  # blocking p2p; spelled out for speed, `exchange` costs a tenth of the run
+    exchanges: Iterator[Sequence[Message]] = repeat(()) if streams else station.exchanges()
+    steps = zip(station.durations, station.inputs, station.outputs, exchanges, strict=False)
+    for k, (duration_s, received, output, transfers) in enumerate(steps):
+        if transfers:
             for transfer in transfers:
                 transfer.post()
             for transfer in transfers:
@@ -36,18 +38,13 @@ def compute(env: simpy.Environment, station: Station) -> Process:
         end_s.append(env.now)
         if streams and output is not None:
             streams[station.links.instructions[k].kind].push(output)
-    yield from exchange(station.exchanges[-1])
-    release(env, station, released.get(len(station.durations), []))
-    yield from finish(env, station)
-
-
-def exchange(transfers: Sequence[Message]) -> Process:
-    """Post the class's end of each transfer, then wait for all of them."""
-    for transfer in transfers:
+    for transfer in (last := next(exchanges)):
         transfer.post()
-    for transfer in transfers:
+    for transfer in last:
         if transfer.callbacks is not None:
             yield transfer
+    release(env, station, released.get(len(station.durations), []))
+    yield from finish(env, station)
 
 
 def finish(env: simpy.Environment, station: Station) -> Process:

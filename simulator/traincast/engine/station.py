@@ -1,7 +1,8 @@
 """The running state of one rank class inside the engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import simpy
 
@@ -33,8 +34,7 @@ class Station:
     inputs: list[Message | None]
     ready: list[Moment]
     reduced: list[Moment]
-    exchanges: list[Sequence[Message]]
-    streams: dict[str, SendStream] = field(default_factory=dict)
+    streams: Mapping[str, SendStream]
     meeting: Meeting | None = None
     dp_meeting: Meeting | None = None
     tail_meeting: Meeting | None = None
@@ -45,6 +45,18 @@ class Station:
     tail_start_s: list[float] = field(default_factory=list)
     tail_end_s: list[float] = field(default_factory=list)
     finish_s: float | None = None
+
+    def exchanges(self) -> Iterator[Sequence[Message]]:
+        """Transfers that a blocking class posts together, before each instruction and after the last one."""
+        first, size = 0, len(self.durations)
+        sent: list[Message] = []
+        while first < size:
+            end = self.links.block_end[first] + 1
+            yield sent + [message for message in self.inputs[first:end] if message is not None]
+            yield from repeat((), end - first - 1)
+            sent = [message for message in self.outputs[first:end] if message is not None]
+            first = end
+        yield sent
 
     def releases(self) -> dict[int, list[int]]:
         """Instruction -> buckets whose gradients it makes; past the last one, those that wait for all."""
@@ -57,23 +69,19 @@ class Station:
 
 def build_stations(env: simpy.Environment, program: Program, links: Links) -> list[Station]:
     """All stations, with their moments created and wired to each other."""
-    stations = [_station(env, cls, links[cls.stage]) for cls in program.classes]
+    asynchronous = program.p2p == "async"
+    stations = [_station(env, cls, links[cls.stage], asynchronous) for cls in program.classes]
     for station in stations:
         before, after = stations[station.cls.previous], stations[station.cls.next]
         for index, instruction in enumerate(station.links.instructions):
             if (source := station.links.source[index]) != NONE:
                 sender = before if instruction.kind == "F" else after
                 station.inputs[index] = sender.outputs[source]
-    for station in stations:
-        if program.p2p == "blocking":
-            station.exchanges = _exchanges(station)
-        else:
-            station.streams = {"F": SendStream(), "B": SendStream()}
     _wire_meetings(env, program, stations)
     return stations
 
 
-def _station(env: simpy.Environment, cls: RankClass, links: StageLinks) -> Station:
+def _station(env: simpy.Environment, cls: RankClass, links: StageLinks, asynchronous: bool) -> Station:
     costs = [cls.chunks[key] for key in links.keys]
     size = len(links.instructions)
     return Station(
@@ -87,23 +95,8 @@ def _station(env: simpy.Environment, cls: RankClass, links: StageLinks) -> Stati
         inputs=[None] * size,
         ready=[Moment(env) for _ in cls.buckets],
         reduced=[Moment(env) for _ in cls.buckets],
-        exchanges=[()] * (size + 1),
+        streams={"F": SendStream(), "B": SendStream()} if asynchronous else {},
     )
-
-
-def _exchanges(station: Station) -> list[Sequence[Message]]:
-    """Transfers that a blocking class posts together before each instruction, and after the last one."""
-    size = len(station.durations)
-    exchanges: list[Sequence[Message]] = [()] * (size + 1)
-    first = 0
-    sent: list[Message] = []
-    while first < size:
-        block = slice(first, station.links.block_end[first] + 1)
-        exchanges[first] = [*sent, *filter(None, station.inputs[block])]
-        sent = [*filter(None, station.outputs[block])]
-        first = block.stop
-    exchanges[size] = sent
-    return exchanges
 
 
 def _wire_meetings(env: simpy.Environment, program: Program, stations: Sequence[Station]) -> None:

@@ -79,13 +79,13 @@ def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     if part.head:
         segments.append(Segment(op.head_backward(block, vocabulary), mark=True))
-    segments += _layer_backward(block, job.recipe.recompute) * part.layers
+    segments += layer_backward(block, job.recipe.recompute) * part.layers
     if part.embedding:
         segments.append(Segment(op.embedding_backward(block, vocabulary), mark=True))
     return tuple(segments)
 
 
-def _layer_backward(block: op.Block, recompute: str) -> list[Segment]:
+def layer_backward(block: op.Block, recompute: str) -> list[Segment]:
     """Backward of one layer: the forward again (full), the attention core again (selective), or neither.
 
     A recomputed forward of a checkpointed layer repeats its collectives (SC21 §3.2: 12 b s h in place of 8).

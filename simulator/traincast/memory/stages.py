@@ -60,7 +60,7 @@ def chunk_layers(
         given = even_layers(model.layers, pp, vpp)
     if len(given) not in (pp, pp * vpp) or sum(given) != model.layers:
         raise ShapeError(
-            f"{len(given)} entries hold {sum(given)} layers: not {model.layers} on {pp} stages of {vpp} chunks",
+            f"{len(given)} entries hold {sum(given)} layers: not {model.layers} on pp {pp}, vpp {vpp}",
             fix=f"give {pp} (per stage) or {pp * vpp} (per chunk) numbers that add up to {model.layers}",
         )
     if len(given) == pp * vpp:

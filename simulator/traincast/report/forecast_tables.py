@@ -70,8 +70,9 @@ def published_table(forecast: "Forecast", published: Mapping[str, Any]) -> Table
     """The published figures beside the forecast, with the error."""
     rows = []
     for name, unit, measured, predicted in published_pairs(forecast, published):
-        rows.append((name, measured, predicted, unit, 100 * (predicted / measured - 1)))
-    title = "Published" + (f" ({forecast.source})" if forecast.source else "")
+        error = 100 * (predicted / measured - 1)
+        rows.append((name, _number(measured), _number(predicted), unit, Cell(error, f"{error:+.1f}")))
+    title = f"Published: {published['source']}" if published.get("source") else "Published"
     return Table(title, ("figure", "published", "forecast", "unit", "error %"), tuple(rows))
 
 
@@ -109,7 +110,7 @@ def breakdown_table(forecast: "Forecast") -> Table:
 def traffic_table(forecast: "Forecast") -> Table:
     """What one GPU sends along each axis in one step."""
     rows = tuple(
-        (axis, row.calls, row.bytes_per_gpu / _GB, row.exposed_s, 100 * row.cross_node_share)
+        (axis, round(row.calls), row.bytes_per_gpu / _GB, row.exposed_s, 100 * row.cross_node_share)
         for axis, row in forecast.traffic.items()
     )
     columns = ("axis", "calls", "GB per GPU", "exposed s", "across nodes %")

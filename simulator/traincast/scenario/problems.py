@@ -1,5 +1,6 @@
 """What a schema found wrong -> errors with place, finding and fix."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,29 +11,35 @@ from traincast.errors import ScenarioError, UserError, nearest_names
 from traincast.scenario.text import Keys, Places
 
 
-def schema_errors(
-    error: ValidationError, schema: type[BaseModel], places: Places, prefix: Keys = ()
-) -> list[UserError]:
-    """One ScenarioError for each finding; `prefix` is where the validated mapping stands in the file."""
-    return [_one(found, schema, places, prefix) for found in error.errors(include_url=False)]
+def schema_errors(error: ValidationError, schema: type[BaseModel], places: Places) -> list[UserError]:
+    """One ScenarioError for each finding."""
+    return [_one(found, schema, places) for found in error.errors(include_url=False)]
 
 
-def _one(found: ErrorDetails, schema: type[BaseModel], places: Places, prefix: Keys) -> UserError:
-    local = tuple(found["loc"])
-    keys = (*prefix, *local)
-    name = ".".join(str(key) for key in keys)
-    message, fix = _words(found, local, name, schema)
+def place_order(problem: UserError) -> tuple[str, int, int]:
+    """Sorts problems by file, line and column; those of options and whole files come first."""
+    found = re.fullmatch(r"(.*):(\d+):(\d+)", problem.where or "")
+    return (found[1], int(found[2]), int(found[3])) if found else ("", 0, 0)
+
+
+def _one(found: ErrorDetails, schema: type[BaseModel], places: Places) -> UserError:
+    keys = tuple(found["loc"])
+    message, fix = _words(found, keys, schema)
     return ScenarioError(message, where=places.where(keys), fix=fix)
 
 
-def _words(found: ErrorDetails, local: Keys, name: str, schema: type[BaseModel]) -> tuple[str, str]:
+def _words(found: ErrorDetails, local: Keys, schema: type[BaseModel]) -> tuple[str, str]:
     """Message and fix of one finding."""
+    name = ".".join(str(key) for key in local)
     kind, given = found["type"], found["input"]
     context: Mapping[str, Any] = found.get("ctx", {})
     if kind == "extra_forbidden":
         return f"unknown key {name!r}", _unknown_fix(local, schema)
     if kind == "missing":
-        return f"{name} is missing", f"add {local[-1]}: to it"
+        inner = _section(schema, local)
+        required = [key for key, field in inner.model_fields.items() if field.is_required()]
+        below = f" with {', '.join(required)} below it" if inner is not _section(schema, local[:-1]) else ""
+        return f"{name} is missing", f"add {local[-1]}:{below}"
     if kind == "unit":
         return f"{name}: {context['what']}", str(context["fix"])
     if kind == "name":
@@ -47,7 +54,10 @@ def _words(found: ErrorDetails, local: Keys, name: str, schema: type[BaseModel])
     if kind.startswith("bool"):
         return f"{name} is {_named(given)}", "write true or false"
     if kind.startswith("string"):
-        return f"{name} is {_named(given)}, not text", "write text, in quotes where YAML takes it for something else"
+        return (
+            f"{name} is {_named(given)}, not text",
+            "write text, in quotes where YAML takes it for something else",
+        )
     return f"{name}: {found['msg'].lower()}", "see scenarios/README.md"
 
 
@@ -73,7 +83,11 @@ def _named(value: object) -> str:
 
 def _choice_fix(given: str, names: Sequence[str]) -> str:
     near = nearest_names(given, names, 1)
-    return f"did you mean {near[0]}? It is one of {', '.join(names)}" if near else f"use one of {', '.join(names)}"
+    return (
+        f"did you mean {near[0]}? It is one of {', '.join(names)}"
+        if near
+        else f"use one of {', '.join(names)}"
+    )
 
 
 def _unknown_fix(local: Keys, schema: type[BaseModel]) -> str:

@@ -32,7 +32,9 @@ def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
         try:
             return parse(value)
         except UserError as error:
-            raise PydanticCustomError("unit", "{what}", {"what": error.message, "fix": error.fix or ""}) from error
+            raise PydanticCustomError(
+                "unit", "{what}", {"what": error.message, "fix": error.fix or ""}
+            ) from error
 
     return BeforeValidator(check)
 
@@ -42,14 +44,16 @@ def _one_of(*names: str) -> BeforeValidator:
 
     def check(value: Any) -> str:
         if value not in names:
-            raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": names})
+            raise PydanticCustomError(
+                "name", "{found} is none of {names}", {"found": repr(value), "names": names}
+            )
         return str(value)
 
     return BeforeValidator(check)
 
 
 def _nic(value: Any) -> Any:
-    """"200 Gbit/s ib" -> kind and rate."""
+    """ "200 Gbit/s ib" -> kind and rate."""
     if isinstance(value, NicRate):
         return value
     rate, kind = value, ""
@@ -164,13 +168,13 @@ class PublishedSection(Section):
 
 
 class ScenarioSection(Section):
-    """A whole scenario, once model and cluster names have been replaced by what they name."""
+    """A whole scenario, once a model's name has been replaced by its file and a cluster's name taken out."""
 
     name: StrictStr | None = None
     description: StrictStr | None = None
     source: StrictStr | None = None
     model: ModelSection
-    cluster: ClusterSection
+    cluster: ClusterSection | None = None
     parallelism: ParallelismSection = ParallelismSection()
     training: TrainingSection
     profile: StrictStr | None = None

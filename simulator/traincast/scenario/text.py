@@ -1,6 +1,6 @@
 """YAML text -> plain data, with the place of every key, and overrides laid on top."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ Keys = tuple[str | int, ...]
 
 LARGEST_FILE_BYTES = 1 << 20
 MOST_NODES = 20_000
+DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -18,19 +19,24 @@ class Places:
     """Where keys were written: `file:line:col`, or the option that set them."""
 
     label: str
-    lines: Mapping[Keys, tuple[int, int]] = field(default_factory=dict)
-    options: Mapping[Keys, str] = field(default_factory=dict)
+    marks: Mapping[Keys, str] = field(default_factory=dict)
 
     def where(self, keys: Keys) -> str:
         """The place of a key, of the nearest mapping around it where it is not written, else the file."""
         for length in range(len(keys), -1, -1):
-            here = keys[:length]
-            if here in self.options:
-                return self.options[here]
-            if here in self.lines:
-                line, column = self.lines[here]
-                return f"{self.label}:{line}:{column}"
+            if keys[:length] in self.marks:
+                return self.marks[keys[:length]]
         return self.label
+
+    def grafted(self, keys: Keys, other: "Places") -> "Places":
+        """With the places of another file for all that lies below `keys`."""
+        below = {(*keys, *inner): place for inner, place in other.marks.items()}
+        return Places(self.label, {**self.marks, **below})
+
+    def replaced(self, keys: Keys, option: str) -> "Places":
+        """With an option as the place of `keys` and of all below."""
+        kept = {place: mark for place, mark in self.marks.items() if place[: len(keys)] != keys}
+        return Places(self.label, {**kept, keys: option})
 
 
 def read_text(path: Path) -> str:
@@ -49,13 +55,21 @@ def read_text(path: Path) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise _no_text(f"{label}:{line}:1", f"byte 0x{raw[error.start]:02x} at offset {error.start}") from error
+        raise _no_text(
+            f"{label}:{line}:1", f"byte 0x{raw[error.start]:02x} at offset {error.start}"
+        ) from error
     for offset, letter in enumerate(text):
         if letter < " " and letter not in "\n\r\t":
-            line = text.count("\n", 0, offset) + 1
-            column = offset - text.rfind("\n", 0, offset)
-            raise _no_text(f"{label}:{line}:{column}", f"control character 0x{ord(letter):02x}")
+            raise _no_text(_spot(text, offset, label), f"control character 0x{ord(letter):02x}")
     return text
+
+
+def _spot(text: str, offset: int, label: str) -> str:
+    return f"{label}:{text.count(chr(10), 0, offset) + 1}:{offset - text.rfind(chr(10), 0, offset)}"
+
+
+def _no_text(where: str, what: str) -> ScenarioError:
+    return ScenarioError(f"is not a text file: {what}", where=where, fix="name a YAML file in UTF-8")
 
 
 def shown(path: Path) -> str:
@@ -69,21 +83,24 @@ def shown(path: Path) -> str:
 def parse(text: str, label: str) -> tuple[dict[str, Any], Places]:
     """The mapping that YAML text holds and the place of its keys.
 
-    Raises ScenarioError, with file:line:col, for text that is no YAML, that is not one mapping, and for keys that are
-    there twice (all of them).
+    Raises ScenarioError, with file:line:col, for text that is no YAML, that is not one mapping, and for keys
+    that are there twice (all of them).
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    _check_depth(text, label)
     try:
         root = YAML().compose(text)
         if root is None or root.id != "mapping":
             raise ScenarioError(
-                "holds no mapping of keys", where=f"{label}:1:1", fix="start with model:, cluster: and training:"
+                "holds no mapping of keys",
+                where=f"{label}:1:1",
+                fix="start with model:, cluster: and training:",
             )
-        lines: dict[Keys, tuple[int, int]] = {}
+        marks: dict[Keys, str] = {(): f"{label}:1:1"}
         problems: list[UserError] = []
-        _walk(root, (), lines, problems, label)
+        _walk(root, (), marks, problems, label)
         if problems:
             raise combined(problems)
         data = YAML(typ="safe", pure=True).load(text)
@@ -95,40 +112,45 @@ def parse(text: str, label: str) -> tuple[dict[str, Any], Places]:
     except (YAMLError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ScenarioError(f"is not YAML: {reason}", where=label, fix="mend the YAML") from error
-    return data, Places(label, lines)
+    return data, Places(label, marks)
 
 
-def _walk(
-    node: Any, keys: Keys, lines: dict[Keys, tuple[int, int]], problems: list[UserError], label: str
-) -> None:
+def _check_depth(text: str, label: str) -> None:
+    """Refuses brackets nested deeper than anybody writes; a YAML scanner needs quadratic time for them."""
+    depth = 0
+    for offset, letter in enumerate(text):
+        depth += (letter in "[{") - (letter in "]}")
+        if depth > DEEPEST:
+            where = _spot(text, offset, label)
+            raise ScenarioError(f"is nested deeper than {DEEPEST}", where=where, fix="name a scenario file")
+
+
+def _walk(node: Any, keys: Keys, marks: dict[Keys, str], problems: list[UserError], label: str) -> None:
     """Collects the places of all keys below a node, and the keys that are there twice."""
-    if len(lines) > MOST_NODES:
-        raise ScenarioError(f"has more than {MOST_NODES} keys and values", where=label, fix="name a scenario file")
+    if len(marks) > MOST_NODES:
+        raise ScenarioError(
+            f"has more than {MOST_NODES} keys and values", where=label, fix="name a scenario file"
+        )
     if node.id == "sequence":
         for index, item in enumerate(node.value):
-            lines[*keys, index] = _place(item)
-            _walk(item, (*keys, index), lines, problems, label)
+            marks[*keys, index] = _place(item, label)
+            _walk(item, (*keys, index), marks, problems, label)
     elif node.id == "mapping":
         seen: set[str] = set()
         for key, value in node.value:
-            name, (line, column) = str(key.value), _place(key)
+            name = str(key.value)
             if name in seen:
-                first = lines[*keys, name][0]
-                problems.append(
-                    ScenarioError(
-                        f"key {name!r} is there twice (first in line {first})",
-                        where=f"{label}:{line}:{column}",
-                        fix="keep one of them",
-                    )
-                )
+                first = marks[*keys, name].removeprefix(f"{label}:")
+                message = f"key {name!r} is there twice (first at {first})"
+                problems.append(ScenarioError(message, where=_place(key, label), fix="keep one of them"))
                 continue
             seen.add(name)
-            lines[*keys, name] = (line, column)
-            _walk(value, (*keys, name), lines, problems, label)
+            marks[*keys, name] = _place(key, label)
+            _walk(value, (*keys, name), marks, problems, label)
 
 
-def _place(node: Any) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
+def _place(node: Any, label: str) -> str:
+    return f"{label}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
 
 
 def override(
@@ -136,10 +158,10 @@ def override(
 ) -> tuple[dict[str, Any], Places]:
     """A copy of `data` with keys such as `training.microbatch` replaced by YAML values.
 
-    Raises ScenarioError, naming the option, for a value that is no YAML and a key below something that is no mapping.
+    Raises ScenarioError, naming the option, for a value that is no YAML and a key below something that is no
+    mapping.
     """
     changed = _copied(data)
-    options: dict[Keys, str] = {}
     problems: list[UserError] = []
     for path, text in overrides:
         option = f"--set {path}={text}"
@@ -147,11 +169,11 @@ def override(
             keys = _set(changed, path, _value(text))
         except ScenarioError as error:
             problems.append(ScenarioError(error.message, where=option, fix=error.fix))
-            continue
-        options[keys] = option
+        else:
+            places = places.replaced(keys, option)
     if problems:
         raise combined(problems)
-    return changed, Places(places.label, places.lines, {**places.options, **options})
+    return changed, places
 
 
 def _copied(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,11 +201,3 @@ def _set(data: dict[str, Any], path: str, value: Any) -> Keys:
         data = below
     data[names[-1]] = value
     return tuple(names)
-
-
-def leaves(data: Any, keys: Keys = ()) -> Iterator[Keys]:
-    """All keys of nested mappings, outer ones first."""
-    if isinstance(data, dict):
-        for name, value in data.items():
-            yield (*keys, name)
-            yield from leaves(value, (*keys, name))

@@ -13,8 +13,8 @@ from traincast.recipe import Recipe
 class ClusterSpec:
     """A cluster by the name of its file, or described in the scenario itself (then `gpu` is set).
 
-    `nodes` of a described cluster suffice for the mesh. None and empty text stand for what the usual node of the GPU
-    has; `nic_gbit_per_s` is the raw rate of one NIC.
+    `nodes` of a described cluster suffice for the mesh. None and empty text stand for what the usual node of
+    the GPU has; `nic_gbit_per_s` is the raw rate of one NIC.
     """
 
     name: str

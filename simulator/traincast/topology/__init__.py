@@ -4,6 +4,7 @@ span)."""
 from traincast.topology.cluster import TIERS, Cluster, Tier, make_cluster
 from traincast.topology.clusters import hdr4_a100, node_cluster, selene, tree_cluster
 from traincast.topology.fattree import FatTree, FatTreePlan, plan_fat_tree
+from traincast.topology.load import ClusterSummary, list_clusters, load_cluster
 from traincast.topology.nodes import NodeDesign, NodeRequest, usual_node
 from traincast.topology.routing import Route, route
 from traincast.topology.span import Span, family_spans, span
@@ -11,6 +12,7 @@ from traincast.topology.span import Span, family_spans, span
 __all__ = [
     "TIERS",
     "Cluster",
+    "ClusterSummary",
     "FatTree",
     "FatTreePlan",
     "NodeDesign",
@@ -20,6 +22,8 @@ __all__ = [
     "Tier",
     "family_spans",
     "hdr4_a100",
+    "list_clusters",
+    "load_cluster",
     "make_cluster",
     "node_cluster",
     "plan_fat_tree",

@@ -1,8 +1,9 @@
 """The frozen Cluster: a networkx graph that describes everything, and the arrays flattened out of it once.
 
-Vocabulary of the graph, which every builder and importer keeps to. Vertices are strings with these attributes:
+Vocabulary of the graph, which every builder and importer keeps to. Vertices are strings; by ``kind`` they
+have
 
-- ``gpu``: ``node`` (int), ``index`` in the node, ``model`` (catalogue name), ``design`` (name of the node type)
+- ``gpu``: ``node`` (int), ``index`` in the node, ``model`` (catalogue name), ``design`` (the node's type)
 - ``nvswitch``: ``latency_s``, ``units``; all NVSwitch chips of one NVLink domain are one vertex
 - ``pcie`` (a PCIe switch), ``cpu`` (a socket or NUMA domain): ``node``
 - ``nic``: ``node``, ``rail`` (its index in the node)
@@ -10,7 +11,7 @@ Vocabulary of the graph, which every builder and importer keeps to. Vertices are
 - ``spine``: ``latency_s``, ``pod``, ``block`` (leaves and spines that reach each other without a core switch)
 - ``core``: ``latency_s``
 
-with these words as their ``kind``. Every edge has ``bandwidth_bytes_per_s`` (raw, per direction, all parallel
+Every edge has ``bandwidth_bytes_per_s`` (raw, per direction, all parallel
 links together), ``latency_s`` (one way, of the link alone), ``kind`` (``nvlink``, ``pcie``, ``c2c``, ``cpu``,
 ``ib``, ``ethernet``, ``opa``) and ``links`` (how many parallel links it bundles). A bundle carries what ideal
 adaptive routing would: traffic is spread over it evenly.

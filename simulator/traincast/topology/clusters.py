@@ -18,7 +18,7 @@ HDR4_NODES: Final = 64
 def selene(nodes: int = SELENE_NODES, catalog: Catalog | None = None) -> Cluster:
     """NVIDIA's Selene: DGX A100, eight HDR rails, scalable units of 20 nodes, pods of 7 units, three levels.
 
-    Narayanan et al. 2021 (SC21) §5.1: 560 DGX A100, 8 x 200 Gbit/s HDR InfiniBand per node for the
+    Narayanan et al. 2021 (SC21) §5: 560 DGX A100, 8 x 200 Gbit/s HDR InfiniBand per node for the
     application, three-level (leaf, spine, core) fat tree. Units and pods are those of the DGX A100 SuperPOD
     reference architecture.
     """
@@ -38,8 +38,7 @@ def selene(nodes: int = SELENE_NODES, catalog: Catalog | None = None) -> Cluster
 
 
 def hdr4_a100(nodes: int = HDR4_NODES, catalog: Catalog | None = None) -> Cluster:
-    """8 x A100 80 GB SXM and 4 x 200 Gbit/s HDR InfiniBand per node (vTrain, MICRO 2024): two GPUs to a
-    NIC."""
+    """8 x A100 80 GB SXM and 4 x 200 Gbit/s HDR InfiniBand per node, two GPUs to a NIC (vTrain, 2024)."""
     parts = catalog or load_catalog()
     design = usual_node(NodeRequest("A100-80GB-SXM", 8, 4, nic="HDR200-IB"), parts)
     tree = fat_tree_for(design.nic, 4, parts)
@@ -58,15 +57,15 @@ def node_cluster(design: NodeDesign, nodes: int, catalog: Catalog | None = None)
     parts = catalog or load_catalog()
     name = f"{nodes} nodes of {design.name}"
     if design.nics == 0:
-        return tree_cluster(name, design, nodes, None, ())
-    notes = ()
+        return tree_cluster(name, design, nodes, None)
+    notes: tuple[str, ...] = ()
     if nodes > design.domain_nodes:
         notes = ("the fabric is not stated: a rail-optimised fat tree without oversubscription is assumed",)
     return tree_cluster(name, design, nodes, fat_tree_for(design.nic, design.nics, parts), notes)
 
 
 def tree_cluster(
-    name: str, design: NodeDesign, nodes: int, tree: FatTree | None, notes: tuple[str, ...]
+    name: str, design: NodeDesign, nodes: int, tree: FatTree | None, notes: tuple[str, ...] = ()
 ) -> Cluster:
     """Equal nodes on one fat tree, or on none. Raises TopologyError where nodes would have no network."""
     if nodes < 1:

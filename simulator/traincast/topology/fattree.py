@@ -217,7 +217,7 @@ def _plan_three(tree: FatTree, leaf: _Leaf) -> FatTreePlan:
     units_per_pod = tree.units_per_pod or -(-leaf.units // pods)
     spines = _spines(units_per_pod, leaf.up, most)
     if not spines:
-        message = f"a pod of {units_per_pod} units needs as many ports on each spine, but {most} of {radix} face down"
+        message = f"a pod of {units_per_pod} units needs as many spine ports, but {most} of {radix} face down"
         raise TopologyError(message, fix=f"use at most {most} units per pod")
     links = leaf.up // spines
     up = max(1, round(units_per_pod * links / ratio))

@@ -229,7 +229,7 @@ def _nvswitch(gpu: Gpu, gpus: int, parts: Catalog) -> Switch | None:
 def _nvlink(gpu: Gpu, nvswitch: Switch | None, parts: Catalog) -> Link | None:
     if gpu.nvlink_bytes_per_s == 0.0:
         return None
-    name = _NVLINK_OF_SWITCH.get(nvswitch.name if nvswitch else "")
+    name = _NVLINK_OF_SWITCH.get(nvswitch.name if nvswitch else "", "")
     if name in parts.links:
         return parts.links[name]
     return _nearest(parts, "nvlink", nvswitch.port_bytes_per_s if nvswitch else gpu.nvlink_bytes_per_s)

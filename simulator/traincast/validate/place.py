@@ -1,7 +1,7 @@
 """Where a published row ran: its cluster from the columns about the node, its profile from GPU and stack."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from traincast.validate.rows import PublishedRow, RowSkippedError
@@ -26,7 +26,7 @@ def place_of(row: PublishedRow) -> Place:
     """Raises RowSkippedError without a GPU, CatalogError or DataError for unknown parts or profiles."""
     from traincast.catalog import load_catalog
     from traincast.profile import find_profile
-    from traincast.topology import NodeRequest
+    from traincast.topology import NodeRequest, usual_node
 
     name = row.text("gpu")
     if not name:
@@ -42,7 +42,7 @@ def place_of(row: PublishedRow) -> Place:
     nodes = -(-row.essential("gpus") // (request.gpus or gpu.gpus_per_node))
     cluster = cluster_of(request, nodes)
     # what is not known about the network does not matter inside a node
-    notes = cluster.assumptions if nodes > 1 else ()
+    notes = usual_node(request).assumptions if nodes > 1 else ()
     profile, note = find_profile(gpu.name, row.text("stack") or None)
     return Place(cluster, gpu, profile, (*notes, *((note,) if note else ())))
 
@@ -58,3 +58,11 @@ def cluster_of(request: "NodeRequest", nodes: int) -> "Cluster":
     if hdr_a100 and request.nic_kind == "ib" and request.nics == 4:
         return hdr4_a100(nodes)
     return node_cluster(usual_node(request), nodes)
+
+
+@cache
+def fitted_profiles() -> "dict[str, str]":
+    """Row -> the profile that was fitted on it. A row that any profile has seen is no test of another."""
+    from traincast.profile import shipped_profiles
+
+    return {row: profile.name for profile in shipped_profiles() for row in profile.fitted_rows}

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from traincast.errors import TraincastError, UsageError
 from traincast.validate.build import Candidate, Case, build_case
+from traincast.validate.layer import ONE_LAYER, layer_time
 from traincast.validate.measured import printed_time, time_from_rate
-from traincast.validate.place import Place, place_of
+from traincast.validate.place import Place, fitted_profiles, place_of
 from traincast.validate.rows import PublishedRow, RowSkippedError, expand, read_rows
 from traincast.validate.score import FamilyScore, RowScore, Status, family_scores
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from traincast.memory import MemoryEstimate
 
 _BATCH = 128
-_ONE_LAYER = "one_layer_time"
 _INTERNAL = "the program failed"
 
 
@@ -50,7 +50,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A row before its programs have run. Without options the row is as good as scored; `notes` say why."""
+    """A row before its programs have run. Without options it cannot be forecast; `notes` say why."""
 
     row: PublishedRow
     measured_s: float | None
@@ -109,10 +109,9 @@ def prepare_row(row: PublishedRow) -> Prepared:
             notes = (note,) if note else ()
         return _prepared(case, place, measured, notes)
     except (RowSkippedError, TraincastError) as error:
-        reason = error.message if isinstance(error, TraincastError) else str(error)
-        return Prepared(row, measured, "skipped", (*_not_scored(row), " ".join(reason.split())))
+        return Prepared(row, measured, "skipped", (*_not_scored(row), _reason(error)))
     except Exception as error:  # one row must not take the others along; the command reports it and fails
-        return Prepared(row, measured, "skipped", (f"{_INTERNAL}: {type(error).__name__}: {error}",))
+        return Prepared(row, measured, "skipped", (_reason(error),))
 
 
 def _prepared(case: Case, place: Place, measured_s: float | None, notes: tuple[str, ...]) -> Prepared:
@@ -121,8 +120,9 @@ def _prepared(case: Case, place: Place, measured_s: float | None, notes: tuple[s
         () if measured_s else ("no time, tokens/s or TFLOP/s of a known convention",)
     )
     status: Status = "skipped" if why_not else "scored"
-    if row.id in place.profile.fitted_rows:
-        status, why_not = "fitted", (*why_not, f"profile {place.profile.name} was fitted on this row")
+    fitted_by = fitted_profiles().get(row.id)
+    if fitted_by:
+        status, why_not = "fitted", (*why_not, f"profile {fitted_by} was fitted on this row")
     options = tuple(_options(case, place))
     return Prepared(row, measured_s, status, (*why_not, *notes, *case.notes, *place.notes), options)
 
@@ -176,27 +176,60 @@ def _memory(case: Case, candidate: Candidate, place: Place) -> "MemoryEstimate":
 
 def _finish(prepared: Sequence[Prepared]) -> list[RowScore]:
     """Runs all programs of these rows at once, and takes the fastest option of each row."""
-    times = iter(_step_times([option.program for one in prepared for option in one.options]))
+    outcomes = iter(_step_times([option.program for one in prepared for option in one.options]))
     scores = []
     for one in prepared:
-        timed = [(next(times), option) for option in one.options]
-        scores.append(_score(one, timed))
+        timed = [(next(outcomes), option) for option in one.options]
+        errors = [outcome for outcome, _ in timed if isinstance(outcome, Exception)]
+        times = [(outcome, option) for outcome, option in timed if not isinstance(outcome, Exception)]
+        scores.append(_without_forecast(one, errors) if not times else _score(one, times))
     return scores
 
 
-def _step_times(programs: Sequence["Program"]) -> list[float]:
+def _step_times(programs: Sequence["Program"]) -> list[float | Exception]:
+    """Step time of each program, or what went wrong; programs of one schedule run together."""
+    by_schedule: dict[tuple[str, int, int, int], list[int]] = {}
+    for index, program in enumerate(programs):
+        by_schedule.setdefault(program.schedule_key, []).append(index)
+    outcomes: list[float | Exception] = [0.0] * len(programs)
+    for members in by_schedule.values():
+        for index, outcome in zip(members, _together([programs[i] for i in members]), strict=True):
+            outcomes[index] = outcome
+    return outcomes
+
+
+def _together(programs: Sequence["Program"]) -> list[float | Exception]:
     from traincast.analytic import evaluate_batch
 
-    return [float(seconds) for seconds in evaluate_batch(programs)] if programs else []
+    try:
+        return [float(seconds) for seconds in evaluate_batch(programs)]
+    except Exception as error:
+        if len(programs) == 1:
+            return [error]
+        return [outcome for program in programs for outcome in _together([program])]
+
+
+def _without_forecast(one: Prepared, errors: Sequence[Exception]) -> RowScore:
+    """The score of a row that could not be forecast: lowered in vain, or not at all."""
+    reasons = one.notes if not errors else (_reason(errors[0]), *one.notes)
+    return RowScore(one.row.id, one.row.family, one.measured_s, None, "skipped", "; ".join(reasons))
+
+
+def _reason(error: Exception) -> str:
+    """An error as the reason of a row: the user's in its own words, the program's own as such."""
+    if isinstance(error, RowSkippedError | TraincastError):
+        words = error.message if isinstance(error, TraincastError) else str(error)
+        return " ".join(words.split())
+    return " ".join(f"{_INTERNAL}: {type(error).__name__}: {error}".split())
 
 
 def _score(one: Prepared, timed: Sequence[tuple[float, Option]]) -> RowScore:
     from traincast.model.flops import hardware_flops
 
-    if not timed:
-        return RowScore(one.row.id, one.row.family, one.measured_s, None, one.status, "; ".join(one.notes))
     seconds, best = min(timed, key=lambda pair: pair[0])
     job = best.job
+    if one.row.text("unusual") == ONE_LAYER:
+        seconds = layer_time(job)
     chosen = f"{', '.join(best.chosen)}: the best that fits" if best.chosen else ""
     batch = one.row.count("global_batch") or job.recipe.global_batch
     flops = hardware_flops(job.model, batch, job.recipe.sequence, job.recipe.recompute)

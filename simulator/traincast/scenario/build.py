@@ -1,0 +1,319 @@
+"""From checked sections to a Scenario: defaults, agreement of shape, model and batch, hardware that
+exists."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from traincast.catalog import Catalog
+from traincast.errors import ScenarioError, ShapeError, UserError, combined
+from traincast.mesh import (
+    DEFAULT_ORDER,
+    Mesh,
+    ShapeRequest,
+    balanced_layers,
+    build_mesh,
+    check_shape,
+    shape_warnings,
+)
+from traincast.model import ModelShape
+from traincast.model.shape import hidden_per_head
+from traincast.recipe import Recipe
+from traincast.scenario.schema import (
+    BALANCED,
+    BALANCED_WITH_EMBEDDING,
+    ClusterSection,
+    ModelSection,
+    ParallelismSection,
+    ScenarioSection,
+    TrainingSection,
+)
+from traincast.scenario.text import Keys, Places
+from traincast.scenario.types import ClusterSpec, Scenario
+
+LONGEST_SPLIT = 16
+
+# message of a shape problem -> the key it is about
+_KEYS: tuple[tuple[str, Keys], ...] = (
+    (r"world|.*mesh would|tp \d|cp \d|pp \d", ("parallelism",)),
+    (r"\d+ heads do not divide over tp|kv_heads|ffn_hidden", ("parallelism", "tp")),
+    (r"stage_layers", ("training", "stage_layers")),
+    (r"\d+ layers do not divide", ("parallelism", "pp")),
+    (r"interleaving", ("parallelism", "vpp")),
+    (r"global batch", ("training", "global_batch")),
+    (r"sequence", ("training", "sequence")),
+    (r"order", ("parallelism", "order")),
+    (r"ep \d|\d+ experts", ("parallelism", "ep")),
+    (r"\d+ heads", ("model", "heads")),
+    (r"dp \d", ("parallelism", "dp")),
+)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A scenario whose types are right, with what is needed to check the rest."""
+
+    section: ScenarioSection
+    cluster_file: str | None
+    places: Places
+    label: str
+    catalog: Catalog
+
+
+def build(draft: Draft) -> Scenario:
+    """The scenario of a draft. Raises one UserError that reports all that clashes, each with place and
+    fix."""
+    section, problems = draft.section, list[UserError]()
+    assumptions: list[str] = []
+    model = _model(draft, problems)
+    cluster = _cluster(draft, problems)
+    if model is None or cluster is None:
+        raise combined(problems)
+    request = _request(section, model, _cluster_gpus(cluster), assumptions)
+    problems += _shape_problems(request, draft.places) + _recipe_problems(section, draft.places)
+    if problems:
+        raise combined(problems)
+    mesh = build_mesh(request)
+    recipe = _recipe(section, model, mesh, assumptions)
+    if cluster.described:
+        cluster = _sized(cluster, mesh, assumptions)
+    return Scenario(
+        name=section.name or draft.label,
+        model=model,
+        cluster=cluster,
+        mesh=mesh,
+        recipe=recipe,
+        profile_name=section.profile,
+        source=section.source,
+        published=_published(section),
+        assumptions=(*assumptions, *shape_warnings(request)),
+        description=section.description,
+    )
+
+
+def _model(draft: Draft, problems: list[UserError]) -> ModelShape | None:
+    section = draft.section.model
+    if section.gated_mlp and section.ffn_hidden is None:
+        where = draft.places.where(("model", "gated_mlp"))
+        problems.append(
+            ScenarioError("a gated MLP has no usual width", where=where, fix="add ffn_hidden: to the model")
+        )
+        return None
+    try:
+        return model_shape(section, draft.section.training.sequence)
+    except ShapeError as error:
+        keys: Keys = ("model", "kv_heads" if "query heads" in error.message else "heads")
+        problems.append(ShapeError(error.message, where=draft.places.where(keys), fix=error.fix))
+        return None
+
+
+def model_shape(section: ModelSection, sequence: int | None = None) -> ModelShape:
+    """The model of a section: full attention heads, heads that fill hidden, an MLP of 4 x hidden where not
+    stated.
+
+    Learned positions reach to `max_positions`, or to the training's sequence. Raises ShapeError where widths
+    clash.
+    """
+    stated = section.model_dump(exclude={"name", "description", "source"}, exclude_none=True)
+    derived: dict[str, Any] = {
+        "kv_heads": section.heads,
+        "ffn_hidden": 4 * section.hidden,
+        "max_positions": sequence or 2048,
+    }
+    if section.head_dim is None:
+        derived["head_dim"] = hidden_per_head(section.hidden, section.heads)
+    return ModelShape(name=section.name or "unnamed", **(derived | stated))
+
+
+def _cluster(draft: Draft, problems: list[UserError]) -> ClusterSpec | None:
+    if draft.cluster_file is not None:
+        return ClusterSpec(draft.cluster_file)
+    assert draft.section.cluster is not None
+    return _described_cluster(draft.section.cluster, draft, problems)
+
+
+def _described_cluster(
+    section: ClusterSection, draft: Draft, problems: list[UserError]
+) -> ClusterSpec | None:
+    """The cluster of a section, its parts looked up in the catalogue."""
+    try:
+        gpu = draft.catalog.gpu(section.gpu)
+        key = "nic"
+        if section.nic is not None:
+            draft.catalog.nic_for(section.nic.kind, section.nic.gbit_per_s)
+    except UserError as error:
+        key = "nic" if "NIC" in error.message else "gpu"
+        where = draft.places.where(("cluster", key))
+        problems.append(type(error)(error.message, where=where, fix=error.fix))
+        return None
+    per_node = section.gpus_per_node or gpu.gpus_per_node
+    nodes = f"{section.nodes} x " if section.nodes else ""
+    return ClusterSpec(
+        name=f"{nodes}{per_node} x {gpu.name}",
+        gpu=gpu.name,
+        nodes=section.nodes,
+        gpus_per_node=per_node,
+        nics_per_node=section.nics_per_node,
+        nic_gbit_per_s=section.nic.gbit_per_s if section.nic else None,
+        nic_kind=section.nic.kind if section.nic else "",
+    )
+
+
+def _cluster_gpus(cluster: ClusterSpec) -> int | None:
+    return (
+        None
+        if cluster.nodes is None or cluster.gpus_per_node is None
+        else cluster.nodes * cluster.gpus_per_node
+    )
+
+
+def _sized(cluster: ClusterSpec, mesh: Mesh, assumptions: list[str]) -> ClusterSpec:
+    """The described cluster with as many nodes as the mesh needs, where none are stated."""
+    per_node = cluster.gpus_per_node or 1
+    if cluster.nodes is None:
+        nodes = -(-mesh.world // per_node)
+        return replace(cluster, nodes=nodes, name=f"{nodes} x {cluster.name}")
+    if mesh.world < cluster.nodes * per_node:
+        assumptions.append(f"the mesh uses {mesh.world} of the cluster's {cluster.nodes * per_node} GPUs")
+    return cluster
+
+
+def _request(
+    section: ScenarioSection, model: ModelShape, cluster_gpus: int | None, assumptions: list[str]
+) -> ShapeRequest:
+    shape, training = section.parallelism, section.training
+    dp, world = shape.dp, None
+    stated = shape.tp * shape.cp * shape.pp * (shape.dp or 1)
+    if cluster_gpus is not None and (shape.dp is None or stated > cluster_gpus):
+        world = cluster_gpus
+    if dp is None:
+        left = cluster_gpus // stated if cluster_gpus and cluster_gpus % stated == 0 else 1
+        assumptions.append(f"parallelism.dp not stated: {left}")
+        dp = left if world is None else None
+    return ShapeRequest(
+        tp=shape.tp,
+        cp=shape.cp,
+        pp=shape.pp,
+        dp=dp,
+        ep=shape.ep,
+        etp=shape.etp,
+        order=shape.order or DEFAULT_ORDER,
+        world=world,
+        vpp=shape.vpp,
+        layers=model.layers,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        ffn_hidden=model.ffn_hidden,
+        experts=0,
+        global_batch=training.global_batch,
+        microbatch=training.microbatch,
+        sequence=training.sequence or model.max_positions,
+        stage_layers=_stage_layers(training, shape, model.layers),
+        sequence_parallel=shape.sequence_parallel,
+    )
+
+
+def _stage_layers(
+    training: TrainingSection, shape: ParallelismSection, layers: int
+) -> tuple[int, ...] | None:
+    if training.stage_layers in (BALANCED, BALANCED_WITH_EMBEDDING):
+        if layers < shape.pp * shape.vpp:
+            return None  # the shape check says it better
+        return balanced_layers(
+            layers, shape.pp, shape.vpp, embedding_as_layer=training.stage_layers == BALANCED_WITH_EMBEDDING
+        )
+    return cast("tuple[int, ...] | None", training.stage_layers)
+
+
+def _shape_problems(request: ShapeRequest, places: Places) -> list[UserError]:
+    errors = [found for found in check_shape(request) if found.severity == "error"]
+    return [
+        ShapeError(
+            found.message, where=places.where(_key_of(found.message)), fix=_scenario_fix(found.fix, request)
+        )
+        for found in errors
+    ]
+
+
+def _key_of(message: str) -> Keys:
+    """The key that a shape problem is about."""
+    return next((keys for pattern, keys in _KEYS if re.match(pattern, message)), ("parallelism",))
+
+
+def _scenario_fix(fix: str, request: ShapeRequest) -> str:
+    """A fix in the words of a scenario file."""
+    before, asked, _ = fix.partition("uneven stages if you ask for them")
+    if asked and request.layers is not None:
+        split = list(balanced_layers(request.layers, request.pp, request.vpp))
+        return f"{before}training.stage_layers: {split if len(split) <= LONGEST_SPLIT else BALANCED}"
+    return fix.removesuffix(", or ask for a ragged last microbatch")
+
+
+def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError]:
+    """A schedule that the stages and chunks do not allow; a rate without its convention."""
+    shape, training, found = section.parallelism, section.training, list[UserError]()
+    where = places.where(("training", "schedule"))
+    if training.schedule == "none" and shape.pp > 1:
+        found.append(
+            ShapeError(f"schedule none has 1 stage, but pp is {shape.pp}", where=where, fix="schedule 1f1b")
+        )
+    elif training.schedule == "interleaved" and shape.vpp == 1:
+        found.append(
+            ShapeError("schedule interleaved, but vpp is 1", where=where, fix="vpp 2, or schedule 1f1b")
+        )
+    elif training.schedule not in (None, "interleaved") and shape.vpp > 1:
+        message = f"schedule {training.schedule} has 1 chunk a stage, but vpp is {shape.vpp}"
+        found.append(ShapeError(message, where=where, fix="schedule interleaved, or vpp 1"))
+    if section.published and section.published.tflops_per_gpu and not section.published.convention:
+        where = places.where(("published", "tflops_per_gpu"))
+        fix = "add convention: model, model_causal or hardware"
+        found.append(ScenarioError("a TFLOP/s figure needs its FLOP convention", where=where, fix=fix))
+    return found
+
+
+def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions: list[str]) -> Recipe:
+    """The recipe with what the file leaves open filled in; each filling that matters is an assumption."""
+    training, shape = section.training, section.parallelism
+    precision = training.precision or "bf16"
+    defaults: dict[str, tuple[Any, bool]] = {
+        "precision": (precision, True),
+        "recompute": ("none", True),
+        "schedule": ("none" if mesh.pp == 1 else "1f1b" if shape.vpp == 1 else "interleaved", mesh.pp > 1),
+        "attention": ("flash", True),
+        "overlap_dp": (False, mesh.dp * mesh.cp > 1),
+        "gradient_dtype": (precision if precision == "fp16" else "fp32", True),
+        "p2p": (Recipe.p2p, mesh.pp > 1),
+        "scatter_gather": (Recipe.scatter_gather, mesh.pp > 1 and mesh.tp > 1),
+        "sequence": (model.max_positions, True),
+    }
+    chosen: dict[str, Any] = {}
+    for key, (default, matters) in defaults.items():
+        stated = getattr(training, key)
+        chosen[key] = default if stated is None else stated
+        if stated is None and matters:
+            assumptions.append(f"training.{key} not stated: {str(default).lower()}")
+    return Recipe(
+        global_batch=training.global_batch,
+        microbatch=training.microbatch,
+        vpp=shape.vpp,
+        sequence_parallel=shape.sequence_parallel,
+        zero_stage=training.zero_stage,
+        bucket_bytes=Recipe.bucket_bytes if training.bucket is None else training.bucket,
+        stage_layers=_stage_layers(training, shape, model.layers),
+        **chosen,
+    )
+
+
+def _published(section: ScenarioSection) -> dict[str, Any] | None:
+    stated = section.published
+    if stated is None:
+        return None
+    found = {
+        "step_time_s": stated.step_time,
+        "tflops_per_gpu": stated.tflops_per_gpu,
+        "convention": stated.convention,
+        "tokens_per_s_per_gpu": stated.tokens_per_s_per_gpu,
+        "source": stated.source,
+        "row": stated.row,
+    }
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,111 @@
+"""Where the time of a step went; one label for every instant (both evaluators give the same result)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from traincast.analytic import evaluate
+from traincast.engine import simulate
+from traincast.lower.breakdown import breakdown
+from traincast.lower.program import LABELS, ChunkCost, Program, ReduceBucket, Result, TailOp
+from traincast.lower.uniform import uniform_program
+
+Run = Callable[[Program], Result]
+
+
+@pytest.fixture(params=[simulate, evaluate], ids=["engine", "recurrence"])
+def run(request: pytest.FixtureRequest) -> Run:
+    found: Run = request.param
+    return found
+
+
+def present(seconds: object) -> dict[str, float]:
+    """The labels that are not zero."""
+    assert isinstance(seconds, dict)
+    return {label: value for label, value in seconds.items() if value}
+
+
+def test_1f1b_by_hand(run: Run) -> None:
+    """p=2, m=2, f=1, b=2, L=1, asynchronous: step 11, stage 0 has its gradients at 6 and 9.
+
+    Stage 0 waits from 2 to 6 (transfer from 5) and from 8 to 9 (transfer from 8).
+    Stage 1 waits from 0 to 2 (transfer from 1) and from 8 on for the end of the step.
+    """
+    program = uniform_program(("1f1b", 2, 2, 1), 1.0, 2.0, 1.0)
+    found = breakdown(program, run(program))
+    assert present(found.classes_s[0]) == {"compute": 6.0, "pp": 2.0, "bubble": 3.0}
+    assert present(found.classes_s[1]) == {"compute": 6.0, "pp": 1.0, "bubble": 4.0}
+    assert present(found.mean_s) == {"compute": 6.0, "pp": 1.5, "bubble": 3.5}
+    assert found.stages_s == found.classes_s
+
+
+def test_1f1b_by_hand_blocking(run: Run) -> None:
+    """The same with blocking p2p: step 12, and transfers at 1, 5 (two at once) and 9 hold both stages."""
+    program = uniform_program(("1f1b", 2, 2, 1), 1.0, 2.0, 1.0, "blocking")
+    found = breakdown(program, run(program))
+    assert present(found.classes_s[0]) == {"compute": 6.0, "pp": 3.0, "bubble": 3.0}
+    assert present(found.classes_s[1]) == {"compute": 6.0, "pp": 3.0, "bubble": 3.0}
+
+
+def test_gradients_and_tail(run: Run) -> None:
+    """Backward 1-3, bucket 2-5, so 2 s exposed; then tail operations, then the end of the slower class.
+
+    Waiting for the slower replica at the barrier is bubble, not communication.
+    """
+    bucket, slow_bucket = ReduceBucket(0, 1.0, 3.0), ReduceBucket(0, 5.0, 3.0)
+    tail = (TailOp("norm", "dp", 0.5), TailOp("optimizer", "optimizer", 0.25))
+    program = uniform_program(("none", 1, 1, 1), 1.0, 2.0)
+    (cls,) = program.classes
+    alone = replace(program, classes=(replace(cls, buckets=(bucket,), tail=tail),))
+    found = breakdown(alone, run(alone))
+    assert present(found.mean_s) == {"compute": 3.0, "dp": 2.5, "optimizer": 0.25}
+    assert found.exposed_dp_s == 2.5
+    pair = (
+        replace(cls, buckets=(bucket,), tail=tail, dp_meets=(1,)),
+        replace(cls, buckets=(slow_bucket,), tail=tail[1:], dp_meets=(0,), previous=1, next=1, ranks=3),
+    )
+    program = replace(program, classes=pair)
+    found = breakdown(program, run(program))
+    assert present(found.classes_s[0]) == {"compute": 3.0, "bubble": 3.0, "dp": 3.5, "optimizer": 0.25}
+    assert present(found.classes_s[1]) == {"compute": 3.0, "bubble": 3.0 + 0.5, "dp": 3.0, "optimizer": 0.25}
+    assert found.mean_s["dp"] == pytest.approx((3.5 + 3 * 3.0) / 4)
+
+
+def test_instructions_are_split_by_their_labels(run: Run) -> None:
+    program = uniform_program(("interleaved", 2, 4, 2), 1.0, 2.0)
+    chunks = {
+        ("F", 0): ChunkCost(1.0, {"compute": 0.75, "tp": 0.25}),
+        ("F", 1): ChunkCost(1.0, {"compute": 0.5, "ep": 0.5}),
+        ("B", 0): ChunkCost(2.0, {"compute": 1.0, "recompute": 0.75, "cp": 0.25}),
+        ("B", 1): ChunkCost(2.0, {"compute": 2.0}),
+    }
+    program = replace(program, classes=tuple(replace(cls, chunks=chunks) for cls in program.classes))
+    found = breakdown(program, run(program))
+    assert present(found.classes_s[0]) | {"bubble": 0.0} == {
+        "compute": 17.0, "recompute": 3.0, "tp": 1.0, "cp": 1.0, "ep": 2.0, "bubble": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("p2p", ["async", "blocking"])
+@pytest.mark.parametrize(
+    "key", [("1f1b", 4, 6, 1), ("gpipe", 3, 5, 1), ("interleaved", 4, 8, 2), ("none", 1, 3, 1)]
+)
+def test_every_class_sums_to_the_step(run: Run, key: tuple[str, int, int, int], p2p: str) -> None:
+    program = replace(uniform_program(key, 0.1, 0.3, 0.07), p2p=p2p)
+    classes = tuple(
+        replace(
+            cls,
+            ranks=1 + cls.stage,
+            buckets=(ReduceBucket(0, 0.05, 0.2), ReduceBucket(None, 0.0, 0.1)),
+            tail=(TailOp("norm", "dp", 0.3, meets=tuple(range(key[1]))), TailOp("step", "host", 0.1)),
+        )
+        for cls in program.classes
+    )
+    program = replace(program, classes=classes)
+    result = run(program)
+    found = breakdown(program, result)
+    for seconds in (*found.classes_s, *found.stages_s, found.mean_s):
+        assert set(seconds) == set(LABELS)
+        assert sum(seconds.values()) == pytest.approx(result.step_time_s, rel=1e-9)
+        assert min(seconds.values()) >= -1e-12
