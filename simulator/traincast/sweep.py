@@ -113,15 +113,13 @@ def enumerate_shapes(
     from traincast.mesh import check_shape
 
     wanted = axes or {}
-    refusal: str | None = None
-    shapes = []
-    for shape in _arithmetic_shapes(scenario, wanted):
-        errors = [found for found in check_shape(_request(scenario, shape)) if found.severity == "error"]
-        if errors:
-            refusal = refusal or str(errors[0])
-        else:
-            shapes.append(shape)
+    shapes = [
+        shape
+        for shape in _arithmetic_shapes(scenario, wanted)
+        if not any(found.severity == "error" for found in check_shape(_request(scenario, shape)))
+    ]
     if not shapes:
+        refusal = _refusal(scenario, wanted)
         asked = (
             ", ".join(f"{name}={','.join(map(str, values))}" for name, values in wanted.items()) or "any axis"
         )
@@ -131,6 +129,19 @@ def enumerate_shapes(
             fix="allow more values, or change the world or the batch",
         )
     return tuple(sorted(shapes))
+
+
+def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> str | None:
+    """Why the first shape that was asked for cannot be; what was not asked for is as in the scenario."""
+    from traincast.mesh import check_shape
+
+    mesh, recipe = scenario.mesh, scenario.recipe
+    stated = {"tp": mesh.tp, "pp": mesh.pp, "dp": mesh.dp, "vpp": recipe.vpp, "microbatch": recipe.microbatch}
+    shape = Shape(**{axis: wanted[axis][0] if axis in wanted else stated[axis] for axis in AXES})
+    if "dp" not in wanted:
+        shape = replace(shape, dp=max(1, mesh.world // (shape.tp * shape.pp * mesh.cp)))
+    errors = [found for found in check_shape(_request(scenario, shape)) if found.severity == "error"]
+    return str(errors[0]) if errors else None
 
 
 def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Iterator[Shape]:

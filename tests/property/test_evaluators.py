@@ -13,6 +13,7 @@ from traincast.lower.breakdown import breakdown
 from traincast.lower.compare import differences
 from traincast.lower.program import ChunkCost, ChunkKey, Program, RankClass, ReduceBucket, Result, TailOp
 from traincast.lower.uniform import uniform_program
+from traincast.recipe import P2PMode
 from traincast.schedule import Pass, build, links
 
 Key = tuple[str, int, int, int]
@@ -33,7 +34,7 @@ class World:
     """Lanes of whole pipelines; class = lane * p + stage. Lanes meet each other as the partitions say."""
 
     key: Key
-    p2p: str
+    p2p: P2PMode
     lanes: int
     meets: tuple[tuple[int, ...], ...]
     dp_meets: tuple[tuple[int, ...], ...]
@@ -78,7 +79,7 @@ class World:
             )
 
         classes = tuple(rank_class(lane, stage) for lane in range(self.lanes) for stage in range(p))
-        return Program(build(*self.key), self.key, self.p2p, classes)  # type: ignore[arg-type]
+        return Program(build(*self.key), self.key, self.p2p, classes)
 
 
 @st.composite
@@ -136,7 +137,7 @@ def test_order_respects_dependencies(world: World, seed: int) -> None:
 
 
 def _same(batch: np.ndarray, results: list[Result]) -> bool:
-    return batch.tolist() == [result.step_time_s for result in results]
+    return list(batch) == [result.step_time_s for result in results]
 
 
 @given(st.lists(worlds(), min_size=1, max_size=3), st.integers(1, 30), st.integers(0, 2**31))
@@ -166,7 +167,7 @@ def test_interleaving_never_deadlocks(p: int, v: int) -> None:
 
 @given(keys(), st.floats(0.0, 2.0), st.sampled_from(["async", "blocking"]))
 @settings(max_examples=60)
-def test_latency_never_makes_a_step_faster(key: Key, latency_s: float, p2p: str) -> None:
+def test_latency_never_makes_a_step_faster(key: Key, latency_s: float, p2p: P2PMode) -> None:
     """Longest paths are monotone in every duration."""
     program = replace(uniform_program(key, 1.0, 2.0, latency_s), p2p=p2p)
     slower = replace(uniform_program(key, 1.0, 2.0, 1.5 * latency_s), p2p=p2p)

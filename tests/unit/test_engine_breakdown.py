@@ -8,8 +8,9 @@ import pytest
 from traincast.analytic import evaluate
 from traincast.engine import simulate
 from traincast.lower.breakdown import breakdown
-from traincast.lower.program import LABELS, ChunkCost, Program, ReduceBucket, Result, TailOp
+from traincast.lower.program import LABELS, ChunkCost, ChunkKey, Program, ReduceBucket, Result, TailOp
 from traincast.lower.uniform import uniform_program
+from traincast.recipe import P2PMode
 
 Run = Callable[[Program], Result]
 
@@ -74,7 +75,7 @@ def test_gradients_and_tail(run: Run) -> None:
 
 def test_instructions_are_split_by_their_labels(run: Run) -> None:
     program = uniform_program(("interleaved", 2, 4, 2), 1.0, 2.0)
-    chunks = {
+    chunks: dict[ChunkKey, ChunkCost] = {
         ("F", 0): ChunkCost(1.0, {"compute": 0.75, "tp": 0.25}),
         ("F", 1): ChunkCost(1.0, {"compute": 0.5, "ep": 0.5}),
         ("B", 0): ChunkCost(2.0, {"compute": 1.0, "recompute": 0.75, "cp": 0.25}),
@@ -91,7 +92,7 @@ def test_instructions_are_split_by_their_labels(run: Run) -> None:
 @pytest.mark.parametrize(
     "key", [("1f1b", 4, 6, 1), ("gpipe", 3, 5, 1), ("interleaved", 4, 8, 2), ("none", 1, 3, 1)]
 )
-def test_every_class_sums_to_the_step(run: Run, key: tuple[str, int, int, int], p2p: str) -> None:
+def test_every_class_sums_to_the_step(run: Run, key: tuple[str, int, int, int], p2p: P2PMode) -> None:
     program = replace(uniform_program(key, 0.1, 0.3, 0.07), p2p=p2p)
     classes = tuple(
         replace(

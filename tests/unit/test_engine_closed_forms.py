@@ -9,8 +9,9 @@ import pytest
 from traincast.analytic import evaluate
 from traincast.engine import simulate
 from traincast.lower.breakdown import breakdown
-from traincast.lower.program import ChunkCost, Program, Result
+from traincast.lower.program import ChunkCost, ChunkKey, Program, Result
 from traincast.lower.uniform import uniform_program
+from traincast.recipe import P2PMode
 from traincast.schedule import bubble_share_of_ideal, bubble_share_of_step
 
 Run = Callable[[Program], Result]
@@ -26,7 +27,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
 @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
 @pytest.mark.parametrize(("p", "m"), SHAPES)
-def test_uniform_stages_without_latency(run: Run, name: str, p: int, m: int, p2p: str) -> None:
+def test_uniform_stages_without_latency(run: Run, name: str, p: int, m: int, p2p: P2PMode) -> None:
     """(m + p - 1)(f + b): SC21, section 2.2.1. Exact, because the durations are small integers."""
     program = replace(uniform_program((name, p, m, 1), 1.0, 2.0), p2p=p2p)
     assert run(program).step_time_s == (m + p - 1) * 3.0
@@ -36,7 +37,7 @@ def test_uniform_stages_without_latency(run: Run, name: str, p: int, m: int, p2p
 @pytest.mark.parametrize(
     ("p", "m", "v"), [(1, 3, 2), (2, 2, 1), (2, 4, 4), (4, 8, 2), (8, 8, 4), (16, 32, 2)]
 )
-def test_interleaving_without_latency(run: Run, p: int, m: int, v: int, p2p: str) -> None:
+def test_interleaving_without_latency(run: Run, p: int, m: int, v: int, p2p: P2PMode) -> None:
     """m t + (p - 1) t / v: SC21, section 2.2.2. Exact, because v is a power of two."""
     program = replace(uniform_program(("interleaved", p, m, v), 1.0, 2.0), p2p=p2p)
     assert run(program).step_time_s == m * 3.0 + (p - 1) * 3.0 / v
@@ -75,7 +76,10 @@ def test_gpipe_pays_latency_once_each_way(run: Run) -> None:
 def test_a_heavy_last_stage_sets_the_pace(run: Run) -> None:
     """(m - 1) max t + sum t without latency: nothing hides what the last stage takes."""
     program = uniform_program(("1f1b", 4, 9, 1), 1.0, 2.0)
-    heavy = {("F", 0): ChunkCost(2.0, {"compute": 2.0}), ("B", 0): ChunkCost(4.0, {"compute": 4.0})}
+    heavy: dict[ChunkKey, ChunkCost] = {
+        ("F", 0): ChunkCost(2.0, {"compute": 2.0}),
+        ("B", 0): ChunkCost(4.0, {"compute": 4.0}),
+    }
     *others, last = program.classes
     program = replace(program, classes=(*others, replace(last, chunks=heavy)))
     assert run(program).step_time_s == 8 * 6.0 + 3 * 3.0 + 6.0

@@ -9,10 +9,11 @@ from traincast.engine import expected_events, simulate
 from traincast.lower.compare import differences
 from traincast.lower.program import ReduceBucket, TailOp
 from traincast.lower.uniform import uniform_program
+from traincast.recipe import P2PMode
 
 
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
-def test_events_of_the_1t_model(p2p: str) -> None:
+def test_events_of_the_1t_model(p2p: P2PMode) -> None:
     """SC21's largest row, p=64 and m=512: one event a chunk, one a message, start and end of 64 processes.
 
     The recurrence agrees on every time of it to the last bit.
@@ -24,7 +25,7 @@ def test_events_of_the_1t_model(p2p: str) -> None:
 
 
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
-def test_events_of_interleaving(p2p: str) -> None:
+def test_events_of_interleaving(p2p: P2PMode) -> None:
     """Chunk outputs travel round the ring: (p v - 1) messages each way and microbatch."""
     program = replace(uniform_program(("interleaved", 4, 8, 2), 1.0, 2.0, 0.01), p2p=p2p)
     assert simulate(program).events == 2 * 8 * 4 * 2 + 2 * 8 * (4 * 2 - 1) + 4 * 2

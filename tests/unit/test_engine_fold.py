@@ -10,6 +10,7 @@ from traincast.analytic import evaluate
 from traincast.engine import simulate
 from traincast.lower.fold import GroupFamily, RankGroups, class_wiring, refine
 from traincast.lower.program import ChunkCost, Program, RankClass, ReduceBucket, Result, TailOp
+from traincast.recipe import P2PMode
 from traincast.schedule import build
 
 Run = Callable[[Program], Result]
@@ -32,7 +33,7 @@ def run(request: pytest.FixtureRequest) -> Run:
     return found
 
 
-def program_of(classes: npt.ArrayLike, costs: Costs, key: tuple[str, int, int, int], p2p: str) -> Program:
+def program_of(classes: npt.ArrayLike, costs: Costs, key: tuple[str, int, int, int], p2p: P2PMode) -> Program:
     """The program of a world whose ranks cost what `costs` says, in the given partition into classes."""
     found = []
     for wire in class_wiring(np.asarray(classes), GROUPS):
@@ -58,7 +59,7 @@ def program_of(classes: npt.ArrayLike, costs: Costs, key: tuple[str, int, int, i
                 tail=tuple(TailOp(name, "dp", 0.07 * pace, wire.tail_meets[name]) for name in names),
             )
         )
-    return Program(build(*key), key, p2p, tuple(found))  # type: ignore[arg-type]
+    return Program(build(*key), key, p2p, tuple(found))
 
 
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
@@ -69,7 +70,7 @@ def program_of(classes: npt.ArrayLike, costs: Costs, key: tuple[str, int, int, i
     ids=["uniform", "slow replica", "slow rank", "slow half"],
 )
 def test_folded_equals_unfolded(
-    run: Run, key: tuple[str, int, int, int], p2p: str, odd: tuple[int, ...], classes: int
+    run: Run, key: tuple[str, int, int, int], p2p: P2PMode, odd: tuple[int, ...], classes: int
 ) -> None:
     """Float-equal, time by time, for every rank; one class a stage where all ranks are alike.
 

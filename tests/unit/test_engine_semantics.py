@@ -12,6 +12,7 @@ from traincast.engine import simulate
 from traincast.errors import TraincastError
 from traincast.lower.program import ChunkCost, ChunkKey, Program, RankClass, ReduceBucket, Result, TailOp
 from traincast.lower.uniform import uniform_program
+from traincast.recipe import P2PMode
 from traincast.schedule import Instruction
 
 Run = Callable[[Program], Result]
@@ -145,7 +146,7 @@ def test_nothing_to_do(run: Run) -> None:
 
 
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
-def test_a_deadlock_is_named(run: Run, p2p: str) -> None:
+def test_a_deadlock_is_named(run: Run, p2p: P2PMode) -> None:
     """Stage 0 wants its backward before it has sent the second forward, stage 1 wants both forwards first."""
     f0, f1, b0, b1 = (Instruction(kind, k, 0) for kind in "FB" for k in range(2))  # type: ignore[arg-type]
     program = uniform_program(("1f1b", 2, 2, 1), 1.0, 2.0)
@@ -188,7 +189,7 @@ def test_exchanging_after_each_pass_of_interleaving_deadlocks(run: Run) -> None:
         ({"dp_meets": (1,), "buckets": (ReduceBucket(0, 0.0, 1.0),)}, "another number of buckets"),
     ],
 )
-def test_inconsistent_programs_are_refused(run: Run, broken: dict[str, object], message: str) -> None:
+def test_inconsistent_programs_are_refused(run: Run, broken: dict[str, Any], message: str) -> None:
     with pytest.raises(TraincastError, match=message):
         run(single_stage(rank(**broken), rank()))
 

@@ -43,8 +43,8 @@ def test_korthikanti_appendix_a(shape):
 
 
 def test_sc21_table_1_last_row():
-    # 1T on 3072 A100: 502.0 PFLOP/s, 163 TFLOP/s per GPU, 52 % of 312 TFLOP/s; the step of 102.6 s was derived
-    # from the rounded 163, which leaves 0.4 %
+    # 1T on 3072 A100: 502.0 PFLOP/s, 163 TFLOP/s per GPU, 52 % of 312 TFLOP/s; the step was derived from the
+    # rounded 163, which leaves 0.4 %
     flops = step_flops(GPT_1T, 3072, 2048, "hardware", "full")
     assert flops / 102.6 / 1e15 == pytest.approx(502.0, rel=0.004)
     assert round(flops / 102.6 / 3072 / 1e12) == 163

@@ -4,10 +4,12 @@ import pytest
 
 from traincast.errors import ShapeError
 from traincast.memory import (
+    MemoryJob,
     Overheads,
     chunk_layers,
     chunks_in_flight,
     estimate,
+    estimate_job,
     layer_activation_bytes,
     nearest_that_fits,
 )
@@ -94,12 +96,12 @@ def test_korthikanti_figure_7(name: str, sp: float, selective: float, both: floa
 
 # Qi et al. 2023 (Zero Bubble), Table 4: peak GB of 1F1B, interleaved; first and last stage one layer short
 ZERO_BUBBLE = [
-    (gpt("1.5B", 2304, 22, 24, vocab=32000, max_positions=1024), 8, 6, 144, "1f1b", 1, 30),
-    (gpt("6.2B", 4096, 30, 32, vocab=32000, max_positions=1024), 8, 3, 72, "1f1b", 1, 39),
-    (gpt("14.6B", 5120, 46, 40, vocab=32000, max_positions=1024), 16, 1, 48, "1f1b", 1, 32),
-    (gpt("28.3B", 6144, 62, 48, vocab=32000, max_positions=1024), 32, 1, 96, "1f1b", 1, 43),
-    (gpt("6.2B", 4096, 30, 32, vocab=32000, max_positions=1024), 8, 3, 72, "interleaved", 4, 48),
-    (gpt("14.6B", 5120, 46, 40, vocab=32000, max_positions=1024), 16, 1, 48, "interleaved", 3, 39),
+    (gpt("1.5B", 2304, 22, 24, vocab=32000), 8, 6, 144, "1f1b", 1, 30),
+    (gpt("6.2B", 4096, 30, 32, vocab=32000), 8, 3, 72, "1f1b", 1, 39),
+    (gpt("14.6B", 5120, 46, 40, vocab=32000), 16, 1, 48, "1f1b", 1, 32),
+    (gpt("28.3B", 6144, 62, 48, vocab=32000), 32, 1, 96, "1f1b", 1, 43),
+    (gpt("6.2B", 4096, 30, 32, vocab=32000), 8, 3, 72, "interleaved", 4, 48),
+    (gpt("14.6B", 5120, 46, 40, vocab=32000), 16, 1, 48, "interleaved", 3, 39),
 ]
 
 
@@ -131,7 +133,7 @@ def test_zero_shards_what_rajbhandari_table_1_says():
     model = llama("7.5B", 64, 1, 1, Grouping(1, 1, vocab=128, max_positions=1))
     for stage, expected in ((0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)):
         recipe = Recipe(64, 1, 1, schedule="none", zero_stage=stage, gradient_dtype="fp16")
-        found = estimate(model, Mesh(dp=64), recipe, A100, overheads=BARE).per_stage[0]
+        found = estimate_job(MemoryJob(model, Mesh(dp=64), recipe, BARE), A100).per_stage[0]
         per_parameter = found.states_bytes / (found.parameters_bytes / (2 if stage < 3 else 2 / 64))
         assert 7.5 * per_parameter == pytest.approx(expected, rel=0.015)
 
@@ -185,7 +187,7 @@ def test_bloom_181b_needs_its_pipeline():
             zero_stage=1,
             gradient_dtype="fp16",
         )
-        found[pp] = estimate(model, Mesh(tp=8, pp=pp, dp=dp), recipe, A100, overheads=deepspeed)
+        found[pp] = estimate_job(MemoryJob(model, Mesh(tp=8, pp=pp, dp=dp), recipe, deepspeed), A100)
     assert found[1].verdict == "does not fit"
     assert found[6].verdict == "fits"
     assert found[6].worst.total_bytes / GIB == pytest.approx(55, rel=0.1)

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,13 @@ import pytest
 
 from traincast.model import step_flops, total_parameters
 from traincast.scenario import Scenario, load_model, load_scenario, model_names, scenario_names, scenarios_dir
+from traincast.scenario.schema import (
+    ClusterSection,
+    ModelSection,
+    ParallelismSection,
+    PublishedSection,
+    TrainingSection,
+)
 
 NAMES = [name for name in scenario_names() if name.split("/")[0] in ("sc21", "korthikanti", "vtrain")]
 PUBLISHED = sorted((scenarios_dir() / "published").glob("*.csv"))
@@ -152,3 +160,19 @@ def test_published_shapes_multiply_to_their_gpus():
             assert shape == int(row["gpus"]), row["id"]
             checked += 1
     assert checked > 1000
+
+
+def test_the_example_of_the_readme_loads(tmp_path: Path):
+    text = (scenarios_dir() / "README.md").read_text()
+    example = tmp_path / "example.yaml"
+    example.write_text(text.split("```yaml\n")[1].split("```")[0])
+    scenario = load_scenario(example)
+    assert scenario.model.name == "Llama-3-8B"
+    assert scenario.mesh.world == 16
+
+
+def test_the_readme_names_every_key():
+    text = (scenarios_dir() / "README.md").read_text()
+    for section in (ParallelismSection, TrainingSection, ClusterSection, ModelSection, PublishedSection):
+        for key in section.model_fields:
+            assert re.search(rf"[`.]{key}`", text), f"{section.__name__}.{key}"

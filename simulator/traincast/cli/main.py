@@ -29,9 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 topology_app = typer.Typer(help="Clusters: list them, show one.", no_args_is_help=True, rich_markup_mode=None)
-report_app = typer.Typer(
-    help="Tables and figures of published studies.", no_args_is_help=True, rich_markup_mode=None
-)
+report_app = typer.Typer(help="Tables, figures and timelines.", no_args_is_help=True, rich_markup_mode=None)
 
 app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
@@ -40,6 +38,7 @@ app.command("mesh")(mesh.mesh)
 topology_app.command("list")(topology.list_)
 topology_app.command("show")(topology.show)
 report_app.command("sc21")(report.sc21)
+report_app.command("timeline")(report.timeline)
 app.add_typer(report_app, name="report")
 app.add_typer(topology_app, name="topology")
 
@@ -84,7 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        line, code = describe(error)
+        # a line for each problem where somebody reads along, one line for all of them in a log
+        line, code = describe(error, separator="\n  " if sys.stderr.isatty() else "; ")
         sys.stderr.write(f"traincast: {line}\n")
         return code
 
@@ -109,18 +109,22 @@ def globals_first(arguments: Sequence[str]) -> list[str]:
     return front + rest
 
 
-def describe(error: Exception) -> tuple[str, int]:
-    """What to say about an error (one line a problem), and the exit code that belongs to it."""
+def describe(error: Exception, separator: str = "; ") -> tuple[str, int]:
+    """What to say about an error, and the exit code that belongs to it.
+
+    A file with several problems is reported with all of them, `separator` between.
+    """
     if isinstance(error, TraincastError):
-        # a file with several problems is reported with a line each
-        return "\n".join(map(_one_line, str(error).splitlines())), error.exit_code
+        head, *others = map(_one_line, str(error).splitlines() or [type(error).__name__])
+        return (f"{head}: {separator.join(others)}" if others else head), error.exit_code
     if isinstance(error, typer.Abort):
         return "stopped", 1
     format_message = getattr(error, "format_message", None)
     if callable(format_message):
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "traincast"
-        return _one_line(f"{str(format_message()).rstrip('.')} (fix: see '{command} --help')"), 2
+        words = _one_line(str(format_message()).replace("Value error, ", "")).rstrip(".")
+        return f"{words} (fix: see '{command} --help')", 2
     detail = _one_line(str(error))
     name = type(error).__name__
     return f"unexpected {name}{': ' if detail else ''}{detail} (run with --debug for the traceback)", 1

@@ -1,7 +1,7 @@
 """SimPy events whose outcome is known beforehand, only their time is not.
 
-Scheduling such an event with a delay is all that a compute chunk or a message costs; a process per message or
-a Resource per device would cost five to eight times more, and nothing queues on them here.
+Scheduling such an event with a delay is all that a message costs; a process per message or a Resource per
+device would cost five to eight times more, and nothing queues on them here.
 """
 
 import math

@@ -19,8 +19,9 @@ class Breakdown:
 
     `classes_s` and `stages_s` are in order of class and stage, `mean_s` is over the ranks. `exposed_dp_s` is
     the part of `mean_s` in which ranks wait for running gradient communication. `bubble_share_of_ideal` is
-    the idle time of the pipeline phase beside the work in it, both summed over the ranks: (p - 1) / (m v) for
-    uniform stages without latency.
+    taken on the busiest stage, whose work is the ideal time of the pipeline: its waiting for other stages
+    (transfers left out) beside its work, (p - 1) / (m v) for uniform stages (SC21 §2.2). Lighter stages wait more,
+    which is imbalance, not the schedule's bubble.
     """
 
     classes_s: tuple[Seconds, ...]
@@ -53,7 +54,7 @@ def breakdown(program: Program, result: Result) -> Breakdown:
         stages_s=tuple(_mean(seconds[on], weights[on]) for on in (stages == s for s in range(p))),
         mean_s=mean_s,
         exposed_dp_s=mean_s["dp"],
-        bubble_share_of_ideal=_measured_bubble(result.classes, weights),
+        bubble_share_of_ideal=_measured_bubble(program, result),
     )
 
 
@@ -65,13 +66,11 @@ def _label(
     for key, count in Counter((i.kind, i.chunk) for i in order).items():
         for label, part_s in cls.chunks[key].labels_s.items():
             seconds[label] += count * part_s
-    gap_begin_s = np.append(0.0, times.end_s[:-1])[: len(order)]
+    gap_begin_s = _gap_begin_s(order, times)
     waited_s = float(np.sum(times.start_s - gap_begin_s))
-    if asynchronous:
-        transfer_s = _overlap(times.input_start_s, times.input_end_s, gap_begin_s, times.start_s)
-        done_s = pipeline_end_s(times)
-    else:
-        transfer_s = _union(times)
+    transfer_s = _transfer_s(order, times, asynchronous)
+    done_s = pipeline_end_s(times)
+    if not asynchronous:
         done_s = max(pipeline_end_s(times), float(np.max(_present(times.output_end_s), initial=0.0)))
         waited_s += done_s - pipeline_end_s(times)
     seconds["pp"] += transfer_s
@@ -85,6 +84,19 @@ def _label(
         seconds[op.label] += float(end_s - begin_s)
         reduced_s = float(end_s)
     return seconds
+
+
+def _gap_begin_s(order: Sequence[Instruction], times: ClassResult) -> Floats:
+    """When the wait before each instruction begins: at the end of the one before it."""
+    begin: Floats = np.append(0.0, times.end_s[:-1])[: len(order)]
+    return begin
+
+
+def _transfer_s(order: Sequence[Instruction], times: ClassResult, asynchronous: bool) -> float:
+    """Time that a class waits while a message of its own is under way."""
+    if asynchronous:
+        return _overlap(times.input_start_s, times.input_end_s, _gap_begin_s(order, times), times.start_s)
+    return _union(times)
 
 
 def pipeline_end_s(times: ClassResult) -> float:
@@ -119,9 +131,13 @@ def _mean(seconds: Floats, weights: Floats) -> Seconds:
     return dict(zip(LABELS, means.tolist(), strict=True))
 
 
-def _measured_bubble(classes: Sequence[ClassResult], weights: Floats) -> float:
-    """Idle time of the pipeline phase by the work in it, both summed over the ranks."""
-    span_s = max((pipeline_end_s(times) for times in classes), default=0.0)
-    work_s = np.array([float(np.sum(times.end_s - times.start_s)) for times in classes])
-    total_s = float(weights @ work_s)
-    return float(weights @ (span_s - work_s)) / total_s if total_s else 0.0
+def _measured_bubble(program: Program, result: Result) -> float:
+    """Waiting of the busiest class in the pipeline phase, transfers left out, by its work."""
+    span_s = max((pipeline_end_s(times) for times in result.classes), default=0.0)
+    work_s = [float(np.sum(times.end_s - times.start_s)) for times in result.classes]
+    busiest = int(np.argmax(work_s))
+    cls, times = program.classes[busiest], result.classes[busiest]
+    if work_s[busiest] == 0.0:
+        return 0.0
+    transfer_s = _transfer_s(program.schedule[cls.stage], times, program.p2p == "async")
+    return max(span_s - work_s[busiest] - transfer_s, 0.0) / work_s[busiest]

@@ -41,7 +41,18 @@ import numpy.typing as npt
 from traincast.schedule.types import Pass, Schedule
 
 Label = Literal["compute", "recompute", "bubble", "tp", "cp", "ep", "pp", "dp", "optimizer", "host"]
-LABELS: tuple[Label, ...] = ("compute", "recompute", "bubble", "tp", "cp", "ep", "pp", "dp", "optimizer", "host")
+LABELS: tuple[Label, ...] = (
+    "compute",
+    "recompute",
+    "bubble",
+    "tp",
+    "cp",
+    "ep",
+    "pp",
+    "dp",
+    "optimizer",
+    "host",
+)
 
 ChunkKey = tuple[Pass, int]
 Floats = npt.NDArray[np.float64]
@@ -49,7 +60,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ChunkCost:
-    """Seconds of one chunk of one microbatch: the inner max-plus recurrence over its operators has already run.
+    """Seconds of one chunk of one microbatch; the inner recurrence over its operators has already run.
 
     `labels_s` splits the duration by what the compute stream did (its values sum to `duration_s`).
     `send_s` is the transfer of the chunk's output to the neighbouring stage, zero where nothing is sent.
@@ -62,7 +73,10 @@ class ChunkCost:
 
 @dataclass(frozen=True)
 class ReduceBucket:
-    """One gradient bucket. `ready_s` counts from the start of the last backward of `chunk`; None: after everything."""
+    """One gradient bucket, ready `ready_s` after the start of the last backward of `chunk`.
+
+    With `chunk` None it is ready `ready_s` after the class has ended all instructions.
+    """
 
     chunk: int | None
     ready_s: float
@@ -72,7 +86,7 @@ class ReduceBucket:
 
 @dataclass(frozen=True)
 class TailOp:
-    """One operation after the gradients: embedding all-reduce, gradient norm, optimiser, parameter all-gather."""
+    """One operation after the gradients: embedding all-reduce, norm, optimiser, parameter all-gather."""
 
     name: str
     label: Label
@@ -102,7 +116,7 @@ class Program:
 
     schedule: Schedule
     schedule_key: tuple[str, int, int, int]
-    """(name, p, m, v): equal keys mean equal instruction lists, so evaluators may cache what depends on them only."""
+    """(name, p, m, v): equal keys mean equal instruction lists; evaluators cache by it."""
     p2p: Literal["async", "blocking"]
     classes: tuple[RankClass, ...]
 
@@ -126,7 +140,7 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of one evaluation. `events` counts the discrete events that the engine processed (0: no events)."""
+    """Outcome of one evaluation. `events` counts the discrete events that the engine processed (else 0)."""
 
     step_time_s: float
     classes: tuple[ClassResult, ...]

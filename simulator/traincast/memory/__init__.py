@@ -12,9 +12,9 @@ from traincast.memory.activations import (
     layer_activation_bytes,
     scores_bytes,
 )
-from traincast.memory.job import DEFAULT_OVERHEADS, Overheads
+from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads
 from traincast.memory.remedy import Remedy, nearest_that_fits
-from traincast.memory.stages import BORDERLINE, chunk_layers, estimate
+from traincast.memory.stages import BORDERLINE, chunk_layers, estimate, estimate_job
 from traincast.memory.states import optimizer_bytes, parameter_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
 
@@ -23,6 +23,7 @@ __all__ = [
     "DEFAULT_OVERHEADS",
     "LOGIT_BYTES",
     "MemoryEstimate",
+    "MemoryJob",
     "Overheads",
     "Remedy",
     "StageMemory",
@@ -30,6 +31,7 @@ __all__ = [
     "chunk_layers",
     "chunks_in_flight",
     "estimate",
+    "estimate_job",
     "has_dropout",
     "layer_activation_bytes",
     "nearest_that_fits",

@@ -9,7 +9,7 @@ References
 from dataclasses import replace
 from typing import Final
 
-from traincast.memory.job import Job
+from traincast.memory.job import MemoryJob
 from traincast.memory.states import parameter_bytes
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads, padded_vocab
@@ -108,7 +108,7 @@ def chunks_in_flight(recipe: Recipe, mesh: Mesh, stage: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def stage_activation_bytes(job: Job, stage: int, chunks: tuple[int, ...]) -> float:
+def stage_activation_bytes(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> float:
     """Bytes kept on one stage: layers in flight, embedding dropout in front, norm and head inputs behind."""
     model, mesh, recipe = job.model, job.mesh, job.recipe
     in_flight = chunks_in_flight(recipe, mesh, stage)
@@ -122,27 +122,27 @@ def stage_activation_bytes(job: Job, stage: int, chunks: tuple[int, ...]) -> flo
     return kept
 
 
-def _losses_in_flight(job: Job) -> int:
+def _losses_in_flight(job: MemoryJob) -> int:
     """Microbatches between loss and backward pass on the last stage: one, but all of them in GPipe."""
     if job.recipe.schedule != "gpipe" or job.mesh.pp == 1:
         return 1
     return chunks_in_flight(job.recipe, job.mesh, job.mesh.pp - 1)[-1]
 
 
-def logits_bytes(job: Job) -> float:
+def logits_bytes(job: MemoryJob) -> float:
     """Logits and loss; microbatches that wait for their backward pass keep the single-precision copy."""
     logits = local_tokens(job.mesh, job.recipe) * padded_vocab(job.model.vocab, job.mesh.tp) / job.mesh.tp
     return logits * (LOGIT_BYTES + 4 * (_losses_in_flight(job) - 1))
 
 
-def recompute_bytes(job: Job) -> float:
+def recompute_bytes(job: MemoryJob) -> float:
     """What one layer rebuilds for its backward pass."""
     if job.recipe.recompute == "full":
         return layer_activation_bytes(job.model, job.mesh, replace(job.recipe, recompute="none"))
     return scores_bytes(job.model, job.mesh, job.recipe) if job.recipe.recompute == "selective" else 0.0
 
 
-def workspace_bytes(job: Job) -> float:
+def workspace_bytes(job: MemoryJob) -> float:
     """Gradients of activations where a layer's backward pass is widest: scores, or inside the MLP."""
     model, mesh, recipe = job.model, job.mesh, job.recipe
     tokens = local_tokens(mesh, recipe) * _width(recipe)

@@ -34,10 +34,10 @@ DEFAULT_OVERHEADS: Final = Overheads()
 
 
 @dataclass(frozen=True)
-class Job:
+class MemoryJob:
     """A model on a mesh under a recipe and a software stack."""
 
     model: ModelShape
     mesh: Mesh
     recipe: Recipe
-    overheads: Overheads
+    overheads: Overheads = DEFAULT_OVERHEADS

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from traincast.memory.job import DEFAULT_OVERHEADS, Job, Overheads
-from traincast.memory.stages import estimate
+from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads
+from traincast.memory.stages import estimate_job
 from traincast.memory.types import MemoryEstimate
 from traincast.mesh import Mesh, ShapeRequest, check_shape
 from traincast.model import ModelShape
@@ -32,7 +32,6 @@ def nearest_that_fits(
     mesh: Mesh,
     recipe: Recipe,
     gpu_memory_bytes: float,
-    *,
     overheads: Overheads = DEFAULT_OVERHEADS,
 ) -> Remedy | None:
     """The nearest job that fits on as many GPUs; None where none does within reach.
@@ -41,9 +40,9 @@ def nearest_that_fits(
     recomputation. Half the microbatch and twice the TP or PP on half the DP are farther, full recomputation
     is farthest. Stages that were split by hand are split evenly again.
     """
-    start = Job(model, mesh, replace(recipe, stage_layers=None), overheads)
+    start = MemoryJob(model, mesh, replace(recipe, stage_layers=None), overheads)
     order = count()
-    heap: list[tuple[int, int, Job, tuple[str, ...]]] = [(0, next(order), start, ())]
+    heap: list[tuple[int, int, MemoryJob, tuple[str, ...]]] = [(0, next(order), start, ())]
     seen: set[tuple[Mesh, Recipe]] = set()
     while heap:
         distance, _, job, words = heapq.heappop(heap)
@@ -51,7 +50,7 @@ def nearest_that_fits(
             continue
         seen.add((job.mesh, job.recipe))
         if _legal(job):
-            found = estimate(model, job.mesh, job.recipe, gpu_memory_bytes, overheads=overheads)
+            found = estimate_job(job, gpu_memory_bytes)
             if found.verdict == "fits":
                 return Remedy(words, job.mesh, job.recipe, found)
         for cost, changed, word in _changes(job):
@@ -60,7 +59,7 @@ def nearest_that_fits(
     return None
 
 
-def _changes(job: Job) -> Iterator[tuple[int, Job, str]]:
+def _changes(job: MemoryJob) -> Iterator[tuple[int, MemoryJob, str]]:
     """All jobs one change away, each with its distance and the change in words."""
     mesh, recipe = job.mesh, job.recipe
     if recipe.zero_stage == 0 and mesh.dp * mesh.cp > 1:
@@ -81,7 +80,7 @@ def _changes(job: Job) -> Iterator[tuple[int, Job, str]]:
         yield 3, replace(job, mesh=replace(mesh, pp=pp, dp=dp), recipe=deeper), f"pp {pp} and dp {dp}"
 
 
-def _legal(job: Job) -> bool:
+def _legal(job: MemoryJob) -> bool:
     mesh, recipe, model = job.mesh, job.recipe, job.model
     request = ShapeRequest(
         tp=mesh.tp,

@@ -10,7 +10,7 @@ from traincast.memory.activations import (
     stage_activation_bytes,
     workspace_bytes,
 )
-from traincast.memory.job import DEFAULT_OVERHEADS, Job, Overheads
+from traincast.memory.job import MemoryJob
 from traincast.memory.states import communicator_bytes, gathered_bytes, state_bytes, step_copy_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
 from traincast.mesh import Mesh, even_layers
@@ -28,18 +28,23 @@ def estimate(
     recipe: Recipe,
     gpu_memory_bytes: float,
     layers_per_stage: Sequence[int] | None = None,
-    *,
-    overheads: Overheads = DEFAULT_OVERHEADS,
 ) -> MemoryEstimate:
-    """Memory of every stage against a GPU of `gpu_memory_bytes`.
+    """Memory of every stage against a GPU of `gpu_memory_bytes`, with the usual overheads of PyTorch and
+    NCCL.
 
     `layers_per_stage` counts layers per stage (pp numbers) or per chunk in pipeline order (pp·vpp numbers);
     without it the recipe's `stage_layers`, else an even split. Raises ShapeError when it does not add up to
     the model's layers.
     """
-    chunks = chunk_layers(model, mesh, recipe, layers_per_stage)
-    job = Job(model, mesh, recipe, overheads)
-    stages = tuple(_stage_memory(job, stage, chunks[stage]) for stage in range(mesh.pp))
+    return estimate_job(MemoryJob(model, mesh, recipe), gpu_memory_bytes, layers_per_stage)
+
+
+def estimate_job(
+    job: MemoryJob, gpu_memory_bytes: float, layers_per_stage: Sequence[int] | None = None
+) -> MemoryEstimate:
+    """As `estimate`, for a software stack with overheads of its own."""
+    chunks = chunk_layers(job.model, job.mesh, job.recipe, layers_per_stage)
+    stages = tuple(_stage_memory(job, stage, chunks[stage]) for stage in range(job.mesh.pp))
     worst = max(stages, key=lambda one: one.total_bytes)
     verdict = _verdict(worst.total_bytes, gpu_memory_bytes)
     item = worst.largest_item
@@ -74,7 +79,7 @@ def _verdict(total_bytes: float, limit_bytes: float) -> Verdict:
     return "borderline" if total_bytes <= (1 + BORDERLINE) * limit_bytes else "does not fit"
 
 
-def _stage_memory(job: Job, stage: int, chunks: tuple[int, ...]) -> StageMemory:
+def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageMemory:
     first, last = stage == 0, stage == job.mesh.pp - 1
     held = stage_parameters(job.model, job.mesh.tp, sum(chunks), first=first, last=last)
     parameters, gradients, optimizer = state_bytes(job, held.total)

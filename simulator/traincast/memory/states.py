@@ -6,7 +6,7 @@ References
 [2] Llama Team 2024, "The Llama 3 Herd of Models", §3.3.2 (parameters stay gathered in a pipeline).
 """
 
-from traincast.memory.job import Job
+from traincast.memory.job import MemoryJob
 from traincast.model import StageParameters, head_parameters, layer_parameters
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
 
@@ -21,7 +21,7 @@ def optimizer_bytes(recipe: Recipe) -> int:
     return 8 if parameter_bytes(recipe) == 4 else 12
 
 
-def state_bytes(job: Job, parameters: int) -> tuple[float, float, float]:
+def state_bytes(job: MemoryJob, parameters: int) -> tuple[float, float, float]:
     """Bytes of parameters, gradients and optimiser states, sharded over dp·cp by ZeRO stage ([1] §5).
 
     In a pipeline gradients stay whole until the last microbatch, whatever the stage (as FSDP runs there).
@@ -38,7 +38,7 @@ def state_bytes(job: Job, parameters: int) -> tuple[float, float, float]:
     )
 
 
-def gathered_bytes(job: Job, held: StageParameters) -> float:
+def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
     """ZeRO-3 (FSDP): whole parameters in use, and one layer's whole gradient before it is scattered.
 
     The layer in use and the one prefetched; in a pipeline the whole stage, because gathering it again for
@@ -55,7 +55,7 @@ def gathered_bytes(job: Job, held: StageParameters) -> float:
     return float(max(2 * layer, head + layer) * parameter_bytes(recipe) + gradient)
 
 
-def step_copy_bytes(job: Job, parameters: int) -> float:
+def step_copy_bytes(job: MemoryJob, parameters: int) -> float:
     """Single-precision copies of half-precision gradients that the optimiser step makes."""
     recipe = job.recipe
     if parameter_bytes(recipe) == 4 or BYTES_PER_ELEMENT[recipe.gradient_dtype] == 4:
@@ -63,7 +63,7 @@ def step_copy_bytes(job: Job, parameters: int) -> float:
     return 4 * parameters / (job.mesh.dp * job.mesh.cp if recipe.zero_stage >= 1 else 1)
 
 
-def communicator_bytes(job: Job) -> float:
+def communicator_bytes(job: MemoryJob) -> float:
     """Buffers of the communicators that carry traffic."""
     mesh = job.mesh
     collective = (mesh.tp > 1, mesh.cp > 1, mesh.dp * mesh.cp > 1, mesh.pp > 1 and job.model.tied_embeddings)

@@ -63,9 +63,7 @@ class ModelShape:
         return 3 if self.gated_mlp else 2
 
 
-def gpt(
-    name: str, hidden: int, layers: int, heads: int, *, vocab: int = 51200, max_positions: int = 2048
-) -> ModelShape:
+def gpt(name: str, hidden: int, layers: int, heads: int, vocab: int = 51200) -> ModelShape:
     """A plain GPT: MLP of 4 x hidden, learned positions, layer norms, biases, tied embeddings."""
     return ModelShape(
         name=name,
@@ -76,7 +74,7 @@ def gpt(
         head_dim=hidden_per_head(hidden, heads),
         ffn_hidden=4 * hidden,
         vocab=vocab,
-        max_positions=max_positions,
+        max_positions=2048,
     )
 
 

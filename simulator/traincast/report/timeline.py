@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from traincast.errors import UsageError
 from traincast.lower.program import Program, Result
 from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars
+from traincast.units import format_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
+
+    from traincast.forecast import Forecast
 
 # One hue for each pass, a lighter tint for each further chunk that a stage holds.
 _PASS_HUES: Mapping[str, tuple[str, ...]] = {
@@ -30,6 +34,9 @@ _IDLE, _INK, _DEFAULT_HUE = "#eceff1", "#263238", "#90a4ae"
 _LANE, _COMPUTE_HEIGHT, _STRIP_HEIGHT = 1.0, 0.62, 0.14
 _NUMBER_WIDTH_SHARE = 0.011
 _LEGEND_COLUMNS = 8
+_MOST_BARS = 20_000
+_SUFFIXES = (".png", ".svg", ".pdf")
+_SCHEDULE_WORDS = {"none": "no pipeline", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "gpipe": "GPipe"}
 
 
 @dataclass(frozen=True)
@@ -41,13 +48,24 @@ class Panel:
     result: Result
 
 
+def panel_of(forecast: "Forecast") -> Panel:
+    """The panel of a forecast, its title in words."""
+    name, stages, microbatches, chunks = forecast.run.program.schedule_key
+    of_chunks = f", {chunks} chunks a stage" if chunks > 1 else ""
+    title = (
+        f"{forecast.model}, {_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, {microbatches} "
+        f"microbatches, {format_time(forecast.step_time_s)} (idle {100 * forecast.bubble.share_of_step:.0f} %)"
+    )
+    return Panel(title, forecast.run.program, forecast.run.result)
+
+
 def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> None:
-    """Draws panels one above the other on a common time axis and saves them as `path` (PNG, SVG, PDF by
-    suffix).
+    """Draws panels one above the other on a common time axis, into a file whose suffix says the kind.
 
     A stage is a lane: instructions with their microbatch on its upper part, messages and gradient reductions
     on the strip below, grey where the stage computes nothing.
     """
+    _check(panels, path)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -70,8 +88,25 @@ def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> Non
         kinds |= _draw_panel(axes, panel, longest, scale)
     grid[-1, 0].set_xlabel(f"time in the step [{unit}]", color=_INK)
     _legend(figure, kinds)
-    figure.savefig(path, dpi=dpi, bbox_inches="tight", facecolor="white")
-    plt.close(figure)
+    try:
+        figure.savefig(path, dpi=dpi, bbox_inches="tight", facecolor="white")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(f"cannot write {path}: {reason}", fix="name a file that can be written") from error
+    finally:
+        plt.close(figure)
+
+
+def _check(panels: Sequence[Panel], path: Path) -> None:
+    """Raises UsageError for another kind of file, and for more bars than anybody could see."""
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UsageError(f"{path} is no picture that can be drawn", fix=f"end it in {', '.join(_SUFFIXES)}")
+    count = sum(len(order) for panel in panels for order in panel.program.schedule)
+    if count > _MOST_BARS:
+        raise UsageError(
+            f"a timeline of {count} passes is too fine to see",
+            fix="lower training.global_batch or parallelism.pp with --set, or use predict --trace",
+        )
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:

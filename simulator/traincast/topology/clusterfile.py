@@ -27,7 +27,7 @@ def _quantity(dimension: str) -> BeforeValidator:
 Bandwidth = Annotated[float, _quantity("bandwidth")]
 Time = Annotated[float, _quantity("time")]
 Count = Annotated[int, Field(ge=1)]
-Ratio = Annotated[float, Field(gt=0)]
+Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Strict(BaseModel):

@@ -8,7 +8,7 @@ import networkx as nx
 from traincast.catalog import Catalog, Link, Nic, Switch, load_catalog
 from traincast.errors import TopologyError
 from traincast.topology.cluster import Cluster, make_cluster
-from traincast.topology.fattree import FatTree, add_fat_tree
+from traincast.topology.fattree import FatTree, add_fat_tree, plan_fat_tree
 from traincast.topology.nodes import NodeDesign, NodeRequest, add_nodes, usual_node
 
 SELENE_NODES: Final = 560
@@ -74,6 +74,8 @@ def tree_cluster(
         raise TopologyError(
             f"{nodes} nodes have no NIC to reach each other", fix="give the nodes NICs or use 1 node"
         )
+    if tree is not None:
+        plan_fat_tree(tree, nodes)  # refuses before anything large is built
     graph: nx.Graph[str] = nx.Graph()
     add_nodes(graph, design, 0, nodes)
     if tree is not None:

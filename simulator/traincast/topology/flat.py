@@ -234,7 +234,8 @@ def _tree(kinds: _Kinds, leaves: Sequence[str]) -> dict[str, Any]:
 def _padded(lists: Sequence[Sequence[int]]) -> Ints:
     """Rows of unequal length as one array, filled up with -1."""
     width = max((len(row) for row in lists), default=0)
-    return np.array([[*row, *[-1] * (width - len(row))] for row in lists], dtype=np.int64).reshape(-1, width)
+    rows = [[*row, *[-1] * (width - len(row))] for row in lists]
+    return np.array(rows, dtype=np.int64).reshape(len(lists), width)
 
 
 def _compact(numbers: Ints) -> Ints:

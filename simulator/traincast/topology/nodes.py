@@ -21,6 +21,7 @@ Edge = tuple[str, str, dict[str, Any]]
 # chips per NVLink domain: DGX-2, DGX A100, DGX H100, DGX B200 (their user guides); an NVL72 rack has 18
 NVSWITCH_CHIPS: Final = {"NVSwitch-1": 12, "NVSwitch-2": 6, "NVSwitch-3": 4, "NVSwitch-4": 2}
 _RACK_CHIPS: Final = 18
+_MOST_PER_NODE: Final = 64
 _NVLINK_OF_SWITCH: Final = {
     "": "nvlink2",
     "NVSwitch-1": "nvlink2",
@@ -98,10 +99,10 @@ def usual_node(request: NodeRequest, catalog: Catalog | None = None) -> NodeDesi
     gpu = parts.gpu(request.gpu)
     gpus = gpu.gpus_per_node if request.gpus is None else request.gpus
     nics = gpu.nics_per_node if request.nics is None else request.nics
-    if gpus < 1:
-        raise TopologyError(f"{gpus} GPUs per node", fix="give at least 1")
-    if nics < 0:
-        raise TopologyError(f"{nics} NICs per node", fix="give 0 or more")
+    if not 1 <= gpus <= _MOST_PER_NODE:
+        raise TopologyError(f"{gpus} GPUs per node", fix=f"give 1 to {_MOST_PER_NODE}")
+    if not 0 <= nics <= _MOST_PER_NODE:
+        raise TopologyError(f"{nics} NICs per node", fix=f"give 0 to {_MOST_PER_NODE}")
     nic, notes = _nic(gpu, request, parts)
     if request.gpus is None:
         notes.append(f"GPUs per node are not stated: {gpus}, the usual node of {gpu.name}")

@@ -46,10 +46,14 @@ def route(cluster: Cluster, a: int, b: int) -> Route:
     fabric = cluster.fabric
     before = _to_nic(cluster, a, out)
     after = _to_nic(cluster, b, into)
-    between = _through_fabric(
-        cluster, int(fabric.nic_leaf[out]), int(fabric.nic_leaf[into]), a * 1_000_003 + b
-    )
+    between = _through_fabric(cluster, int(fabric.nic_leaf[out]), int(fabric.nic_leaf[into]), _hash(a, b))
     return _measured(cluster, (*before, *between, *reversed(after)))
+
+
+def _hash(a: int, b: int) -> int:
+    """A number that depends on both ends and their order, with all bits mixed."""
+    mixed = (a * 0x9E3779B1 + b * 0x85EBCA77) & 0xFFFFFFFF
+    return ((mixed ^ (mixed >> 15)) * 0xC2B2AE3D & 0xFFFFFFFF) >> 8
 
 
 def _nics(cluster: Cluster, a: int, b: int) -> tuple[int, int]:

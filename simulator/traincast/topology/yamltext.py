@@ -12,7 +12,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from traincast.errors import TopologyError
 
-_MOST_BYTES: Final = 1_000_000
+_MOST_BYTES: Final = 200_000
+_MOST_VALUES: Final = 100_000
+_MOST_DEPTH: Final = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,8 @@ class Document:
 def read_yaml(path: Path) -> Document:
     """Reads a YAML file whose top level is a mapping.
 
-    Raises TopologyError, with file, line and column, for a missing file, what is no text or no YAML, and a key
-    that stands twice.
+    Raises TopologyError, with file, line and column, for a missing file, for what is no text or no YAML, and
+    for a key that stands twice.
     """
     text = _text(path)
     name = str(path)
@@ -66,11 +68,18 @@ def read_yaml(path: Path) -> Document:
 
 
 def plain(node: Any) -> Any:
-    """Marked nodes as plain dict, list, text and numbers."""
+    """Marked nodes as plain dict, list, text and numbers. Raises ValueError where aliases multiply them."""
+    return _plain(node, [_MOST_VALUES])
+
+
+def _plain(node: Any, left: list[int]) -> Any:
+    left[0] -= 1
+    if left[0] < 0:
+        raise ValueError(f"more than {_MOST_VALUES} values")
     if isinstance(node, Mapping):
-        return {_key(key): plain(value) for key, value in node.items()}
+        return {_key(key): _plain(value, left) for key, value in node.items()}
     if isinstance(node, CommentedSeq):
-        return [plain(value) for value in node]
+        return [_plain(value, left) for value in node]
     if node is None or isinstance(node, bool):
         return node
     for kind in (int, float, str):
@@ -101,6 +110,9 @@ def _text(path: Path) -> str:
         raise TopologyError("not a text file", where=str(path), fix="write a YAML file in UTF-8") from error
     if "\x00" in text:
         raise TopologyError("not a text file", where=str(path), fix="write a YAML file in UTF-8")
+    # the parser needs seconds to find out by itself
+    if text.count("[") + text.count("{") - text.count("]") - text.count("}") > _MOST_DEPTH:
+        raise TopologyError("not YAML: brackets are not closed", where=str(path), fix="close them")
     return text
 
 

@@ -172,6 +172,7 @@ def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Re
         overlap_dp=row.flag("overlap_dp") or False,
         p2p="async" if row.flag("p2p_overlap") else "blocking",
         scatter_gather=True if scatter_gather is None else scatter_gather,
+        gradient_dtype="fp16" if row.text("precision") == "fp16" else "fp32",
     )
 
 

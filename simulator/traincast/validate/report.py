@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from traincast.lower.program import Program
     from traincast.memory import MemoryEstimate
 
-_BATCH = 128
+_BATCH = 256
 _INTERNAL = "the program failed"
 
 
