@@ -1,34 +1,39 @@
 """Identify the constants of the A100 profiles from measured data, step by step, and print them beside the profile.
 
-Run `python calibration/identify_a100.py` (a minute or two). Each step uses rows of its own; what it may not use is never read:
+Run `python calibration/identify_a100.py` (seconds). Each step uses rows of its own:
 
 1. tiles, waves and the K ramp of products, and the wgrad/forward ratio: 183 products, `measured/gemm_a100_pcie.csv`;
 2. flash attention: 22 points, `measured/flash_a100.csv`;
 3. collectives inside a node and across nodes: `measured/nccl_a100.csv`;
 4. rates of the 2022 stack: the ten printed layer times of Korthikanti et al. 2022, Table 4 (one node, TP 8);
-5. rates of the 2021 stack: three rows of SC21 Table 1 (see reports/validation for all 120 choices of three), with step 4
-   as a weak prior: the same silicon under another stack;
+5. rates of the 2021 stack: three rows of SC21 Table 1, with step 4 as a weak prior (the same silicon under another
+   stack): reports/validation/table1_choices.py, which runs all 120 choices of three;
 6. p2p and partial-node efficiency of Selene, launch inside a step: SC21 Fig. 18 and Fig. 15, the rows named below.
 """
 
 import csv
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from traincast.analytic import evaluate
+from traincast.catalog import load_catalog
 from traincast.costs.attention import FlashConstants, flash_attention_seconds
 from traincast.costs.collectives import NetworkConstants, collective_seconds
 from traincast.costs.gemm import GemmConstants, gemm_seconds
 from traincast.costs.machine import Machine
-from traincast.catalog import load_catalog
+from traincast.lower import lower
 from traincast.lower.chunk import Segment, chunk_time
 from traincast.lower.stages import layer_backward
 from traincast.model.operators import Block, block_forward
 from traincast.profile import Profile, load_profile
 from traincast.topology import Span
+from traincast.validate import published_files, read_published
+from traincast.validate.report import prepare_row
 
 MEASURED = Path(__file__).resolve().parent / "measured"
 PEAK, SM_COUNT = 312e12, 108
@@ -46,7 +51,12 @@ KORTHIKANTI_TABLE_4 = (
 WGRAD_RATIO = 0.95
 """Rate of weight-gradient products to forward ones, from step 1."""
 
-SC21_TABLE_1_FITTED = ("sc21_t1_1.7B", "sc21_t1_18.4B", "sc21_t1_1008.0B")
+SELENE_ROWS = (
+    *("sc21_f15_tp2dp32_B32", "sc21_f15_tp4dp16_B32", "sc21_f15_tp8dp8_B32"),
+    *("sc21_f15_tp4dp16_B512", "sc21_f15_tp8dp8_B512"),
+    *("sc21_f18_unopt_B60", "sc21_f12_interleaved_B60"),
+)
+"""Rows of step 6; all are named in the profile and never scored."""
 
 
 def rows_of(name: str) -> Iterator[dict[str, str]]:
@@ -58,7 +68,9 @@ def rows_of(name: str) -> Iterator[dict[str, str]]:
 def robust(residual: Callable[[np.ndarray], np.ndarray], start: list[float]) -> np.ndarray:
     """Least squares of log errors with a soft-L1 loss, in units of the start values."""
     scale = np.array(start)
-    solution = least_squares(lambda q: residual(q * scale), np.ones(len(start)), loss="soft_l1", f_scale=0.05)
+    solution = least_squares(
+        lambda q: residual(q * scale), np.ones(len(start)), bounds=(0.05, 20), loss="soft_l1", f_scale=0.05
+    )
     return np.asarray(solution.x * scale)
 
 
@@ -192,9 +204,26 @@ def layer_rates() -> dict[str, float]:
     return {"gemm.forward": q[0], "gemm.wgrad": WGRAD_RATIO * q[0], "memory.efficiency": q[1]}
 
 
+def selene() -> dict[str, float]:
+    """Step 6: launch inside a step, partial-node efficiency and message efficiency from whole steps on Selene."""
+    profile = load_profile("a100-selene-megatron2021")
+    rows = [r for r in read_published(published_files(), ["sc21"]) if r.id in SELENE_ROWS]
+    prepared = [prepare_row(row) for row in rows]
+    measured = np.array([p.measured_s for p in prepared], dtype=float)
+
+    def errors(q: np.ndarray) -> np.ndarray:
+        at = profile.replaced(network__launch=q[0], network__partial_efficiency=q[1], message__efficiency=q[2])
+        jobs = [replace(p.options[0].job, profile=at) for p in prepared]
+        return np.log(np.array([evaluate(lower(job).program).step_time_s for job in jobs]) / measured)
+
+    q = robust(errors, [5e-5, 0.5, 0.5])
+    print(f"6 Selene: mean error {100 * np.abs(errors(q)).mean():.1f} % over {len(rows)} rows")
+    return dict(zip(("network.launch", "network.partial_efficiency", "message.efficiency"), q, strict=True))
+
+
 def main() -> None:
-    """Run the steps that need no forecast and print what they say."""
-    for step in (products, flash, collectives, layer_rates):
+    """Run the steps and print what they say."""
+    for step in (products, flash, collectives, layer_rates, selene):
         for name, value in step().items():
             print(f"    {name:36s} {value:.4g}")
 

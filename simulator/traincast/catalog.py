@@ -69,9 +69,7 @@ class Gpu:
     l2_bytes: float
     nvlink_bytes_per_s: float
     pcie_bytes_per_s: float
-    peaks_flops_per_s: Mapping[str, float] = dataclasses.field(
-        hash=False
-    )  # a dict: parts cross process borders
+    peaks_flops_per_s: Mapping[str, float] = dataclasses.field(hash=False)  # a dict: parts cross process borders
     sm_clock_hz: float
     gpus_per_node: int
     nics_per_node: int
@@ -162,9 +160,7 @@ class Catalog:
             rates = sorted({round(nic.bandwidth_bytes_per_s * 8 / 1e9) for nic in fitting})
             known = ", ".join(str(rate) for rate in rates)
             label = f"{wanted} " if wanted else ""
-            raise CatalogError(
-                f"no {label}NIC with {gbit_per_s:g} Gbit/s", fix=f"use {known} Gbit/s, or add a row"
-            )
+            raise CatalogError(f"no {label}NIC with {gbit_per_s:g} Gbit/s", fix=f"use {known} Gbit/s, or add a row")
         return min(hits, key=lambda nic: nic.kind != "ib")
 
 
@@ -253,9 +249,7 @@ def _read_file(file: Path, problems: list[UserError]) -> list[CatalogRow]:
         header = tuple(next(reader, ()))
         if header != COLUMNS:
             problems.append(
-                CatalogError(
-                    f"the header is {','.join(header)}", where=f"{file}:1", fix=f"write {','.join(COLUMNS)}"
-                )
+                CatalogError(f"the header is {','.join(header)}", where=f"{file}:1", fix=f"write {','.join(COLUMNS)}")
             )
             return []
         rows: list[CatalogRow] = []
@@ -265,9 +259,7 @@ def _read_file(file: Path, problems: list[UserError]) -> list[CatalogRow]:
             where = f"{file}:{reader.line_num}"
             if len(cells) != len(COLUMNS):
                 problems.append(
-                    CatalogError(
-                        f"{len(cells)} cells, not {len(COLUMNS)}", where=where, fix="quote cells with commas"
-                    )
+                    CatalogError(f"{len(cells)} cells, not {len(COLUMNS)}", where=where, fix="quote cells with commas")
                 )
                 continue
             row = CatalogRow(file.stem, **dict(zip(COLUMNS, map(str.strip, cells), strict=True)), where=where)
@@ -286,9 +278,7 @@ def _row_problems(row: CatalogRow) -> list[UserError]:
     if not row.part:
         found.append(("the part has no name", "give it one"))
     if not row.source or not row.location:
-        found.append(
-            (f"{row.part} {row.property} has no source or no location in it", "say where the value stands")
-        )
+        found.append((f"{row.part} {row.property} has no source or no location in it", "say where the value stands"))
     if not _DATE.fullmatch(row.date):
         found.append((f"date {row.date!r} is not a date", "write YYYY, YYYY-MM or YYYY-MM-DD"))
     return [CatalogError(message, where=row.where, fix=fix) for message, fix in found]
@@ -334,9 +324,7 @@ def _values(table: str, name: str, properties: Mapping[str, CatalogRow], problem
             values[field] = row.value
             continue
         try:
-            values[field] = parse_quantity(
-                f"{row.value} {'' if dimension == 'count' else row.unit}", dimension
-            )
+            values[field] = parse_quantity(f"{row.value} {'' if dimension == 'count' else row.unit}", dimension)
         except UserError as error:
             problems.append(CatalogError(f"{name} {field}: {error.message}", where=row.where, fix=error.fix))
     return values

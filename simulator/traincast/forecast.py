@@ -57,7 +57,8 @@ class Bubble:
     """Idle time of the pipeline under its two definitions, as found in this step and by the schedule's
     formula.
 
-    Ideal time is what a stage needs for its microbatches when it never waits for another stage.
+    Found are the waiting of the busiest stage beside its own work (the ideal time), and the label `bubble` as a
+    mean over stages beside the step.
     """
 
     share_of_ideal: float

@@ -129,7 +129,8 @@ def load_profile(name_or_path: str) -> Profile:
 
 
 def _read(path: Path) -> Profile:
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     try:
         raw: dict[str, Any] = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
@@ -167,8 +168,10 @@ def _build(raw: dict[str, Any], path: Path) -> Profile:
 def _constant(name: str, entry: Mapping[str, Any]) -> Constant:
     dimension = CONSTANTS[name][0]
     unit = str(entry.get("unit", "1"))
-    value = float(entry["value"]) if dimension in ("ratio", "count") else parse_quantity(
-        f"{entry['value']} {unit}", dimension
+    value = (
+        float(entry["value"])
+        if dimension in ("ratio", "count")
+        else parse_quantity(f"{entry['value']} {unit}", dimension)
     )
     residual = entry.get("residual")
     return Constant(name, value, unit, entry["kind"], entry["source"], None if residual is None else str(residual))

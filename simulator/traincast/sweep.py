@@ -119,19 +119,11 @@ def enumerate_shapes(
         if not any(found.severity == "error" for found in check_shape(_request(scenario, shape)))
     ]
     if not shapes:
-        refusal = _refusal(scenario, wanted)
-        asked = (
-            ", ".join(f"{name}={','.join(map(str, values))}" for name, values in wanted.items()) or "any axis"
-        )
-        raise ShapeError(
-            f"no legal shape of {scenario.mesh.world} GPUs with {asked}"
-            + (f": {refusal}" if refusal else ""),
-            fix="allow more values, or change the world or the batch",
-        )
+        raise _refusal(scenario, wanted)
     return tuple(sorted(shapes))
 
 
-def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> str | None:
+def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> ShapeError:
     """Why the first shape that was asked for cannot be; what was not asked for is as in the scenario."""
     from traincast.mesh import check_shape
 
@@ -140,8 +132,12 @@ def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> str |
     shape = Shape(**{axis: wanted[axis][0] if axis in wanted else stated[axis] for axis in AXES})
     if "dp" not in wanted:
         shape = replace(shape, dp=max(1, mesh.world // (shape.tp * shape.pp * mesh.cp)))
+    asked = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in wanted.items()) or "any axis"
+    message = f"no legal shape of {mesh.world} GPUs with {asked}"
     errors = [found for found in check_shape(_request(scenario, shape)) if found.severity == "error"]
-    return str(errors[0]) if errors else None
+    if errors:
+        return ShapeError(f"{message}: {errors[0].message}", where="--axis", fix=errors[0].fix)
+    return ShapeError(message, where="--axis", fix="allow more values, or change the world or the batch")
 
 
 def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Iterator[Shape]:

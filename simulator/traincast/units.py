@@ -43,8 +43,7 @@ _RATE: Final = _prefixed("FLOP/s", "FLOPs/s", "FLOPS")
 UNITS: Final[dict[str, dict[str, Fraction]]] = {
     "time": _TIME,
     "size": _SIZE,
-    "bandwidth": {f"{unit}/s": factor for unit, factor in _SIZE.items()}
-    | _prefixed("bps", scale=Fraction(1, 8)),
+    "bandwidth": {f"{unit}/s": factor for unit, factor in _SIZE.items()} | _prefixed("bps", scale=Fraction(1, 8)),
     "flops": _prefixed("FLOP", "FLOPs"),
     "flops_per_s": _RATE,
     "frequency": _prefixed("Hz"),
@@ -90,9 +89,7 @@ def parse_quantity(text: object, dimension: str) -> float:
     exact = Fraction(number) * units[unit]
     value = float(exact) if abs(exact) < _LARGEST else math.inf
     if not math.isfinite(value) or (value < 0 and dimension != "ratio"):
-        raise UserError(
-            f"{str(text)!r} is out of range for a {_named(dimension)}", fix="give a positive number"
-        )
+        raise UserError(f"{str(text)!r} is out of range for a {_named(dimension)}", fix="give a positive number")
     return value
 
 
@@ -153,9 +150,7 @@ def _decimal_steps(unit: str) -> tuple[tuple[str, float], ...]:
     return tuple((prefix + unit, float(factor)) for prefix, factor in DECIMAL.items())
 
 
-def _scaled(
-    value: float, steps: tuple[tuple[str, float], ...], digits: int, zero_unit: str, base: int = 1000
-) -> str:
+def _scaled(value: float, steps: tuple[tuple[str, float], ...], digits: int, zero_unit: str, base: int = 1000) -> str:
     """`value` in the largest unit of `steps` that leaves at least 1, after rounding to `digits`."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {zero_unit}"
@@ -187,18 +182,12 @@ def _form(dimension: str) -> str:
 
 def _unit_error(text: str, unit: str, dimension: str) -> UserError:
     if not unit:
-        return UserError(
-            f"{text.strip()!r} has no unit", fix=f"{_form(dimension)}; a bare number is never a quantity"
-        )
+        return UserError(f"{text.strip()!r} has no unit", fix=f"{_form(dimension)}; a bare number is never a quantity")
     elsewhere = [other for other, units in UNITS.items() if unit in units]
     if elsewhere:
-        return UserError(
-            f"{text!r} is a {_named(elsewhere[0])}, not a {_named(dimension)}", fix=_form(dimension)
-        )
+        return UserError(f"{text!r} is a {_named(elsewhere[0])}, not a {_named(dimension)}", fix=_form(dimension))
     if unit[:1] == "K" and unit[1:2] != "i":
-        return UserError(
-            f"unit {unit!r} is ambiguous", fix=f"write k{unit[1:]} (1000) or Ki{unit[1:]} (1024)"
-        )
+        return UserError(f"unit {unit!r} is ambiguous", fix=f"write k{unit[1:]} (1000) or Ki{unit[1:]} (1024)")
     alike = [known for known in UNITS[dimension] if known.lower() == unit.lower()]
     hint = f"did you mean {' or '.join(alike)}? " if alike else ""
     return UserError(f"unknown {_named(dimension)} unit {unit!r} in {text!r}", fix=hint + _form(dimension))

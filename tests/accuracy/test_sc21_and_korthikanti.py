@@ -1,4 +1,4 @@
-"""Published steps that traincast must reproduce, and the reasons behind them (SC21, Korthikanti et al. 2022, vTrain)."""
+"""Published steps that traincast must reproduce, and the reasons behind them (SC21, Korthikanti 2022, vTrain)."""
 
 from functools import cache
 

@@ -35,8 +35,8 @@ def test_rank_0_program() -> None:
 
 
 def test_golden_program_counts() -> None:
-    """Counted by hand: 6 layers x (6 products forward, 6 recomputed, 12 backward), 12 all-reduces forward, 12 again and 12
-    backward, one for the embedding; one message out and one in."""
+    """Counted by hand: 6 layers x (6 products forward, 6 recomputed, 12 backward); 12 all-reduces forward, 12 again
+    and 12 backward, one for the embedding; one message out and one in."""
     lines = GOLDEN.read_text(encoding="utf-8").splitlines()
     assert sum("gemm" in line for line in lines) == 6 * (6 + 6 + 12)
     assert sum("all_reduce tp" in line for line in lines) == 1 + 6 * (2 + 2 + 2)

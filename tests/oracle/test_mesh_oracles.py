@@ -66,9 +66,7 @@ def distributed():
 
 @pytest.mark.parametrize("mesh", random_meshes(1, experts=False), ids=ids)
 def test_dense_groups_are_megatrons(parallel_state, mesh):
-    generator = parallel_state.RankGenerator(
-        tp=mesh.tp, ep=1, dp=mesh.dp, pp=mesh.pp, cp=mesh.cp, order=mesh.order
-    )
+    generator = parallel_state.RankGenerator(tp=mesh.tp, ep=1, dp=mesh.dp, pp=mesh.pp, cp=mesh.cp, order=mesh.order)
     for token in ("tp", "cp", "dp", "pp", "dp-cp", "tp-pp", "tp-cp", "tp-dp-cp"):
         assert sorted(generator.get_ranks(token)) == mesh.groups(*token.split("-")).tolist()
     embedding = [parallel_state.default_embedding_ranks(ranks) for ranks in generator.get_ranks("pp")]
@@ -77,9 +75,7 @@ def test_dense_groups_are_megatrons(parallel_state, mesh):
 
 @pytest.mark.parametrize("mesh", random_meshes(2, experts=True), ids=ids)
 def test_expert_groups_are_megatrons(parallel_state, mesh):
-    generator = parallel_state.RankGenerator(
-        tp=mesh.etp, ep=mesh.ep, dp=mesh.edp, pp=mesh.pp, cp=1, order=mesh.order
-    )
+    generator = parallel_state.RankGenerator(tp=mesh.etp, ep=mesh.ep, dp=mesh.edp, pp=mesh.pp, cp=1, order=mesh.order)
     names = {"tp": "etp", "ep": "ep", "dp": "edp", "pp": "pp"}
     for token in ("tp", "ep", "dp", "pp", "tp-ep", "tp-ep-pp"):
         axes = [names[axis] for axis in token.split("-")]
@@ -102,9 +98,7 @@ def torch_groups(distributed, rank, grid, joint):
     dist.init_process_group("fake", store=fake_store(), rank=rank, world_size=grid.world)
     try:
         device_mesh = init_device_mesh("cpu", sizes, mesh_dim_names=names)
-        groups = {
-            (name,): sorted(dist.get_process_group_ranks(device_mesh.get_group(name))) for name in names
-        }
+        groups = {(name,): sorted(dist.get_process_group_ranks(device_mesh.get_group(name))) for name in names}
         named = tuple(name for name in names if name in joint)
         flat = device_mesh[named]._flatten("joint")
         groups[joint] = sorted(dist.get_process_group_ranks(flat.get_group()))

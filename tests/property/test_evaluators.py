@@ -56,9 +56,7 @@ class World:
             chunks: dict[ChunkKey, ChunkCost] = {}
             for chunk in range(v):
                 for kind in PASSES:
-                    chunks[kind, chunk] = ChunkCost(
-                        duration_s := seconds(), {"compute": duration_s}, seconds()
-                    )
+                    chunks[kind, chunk] = ChunkCost(duration_s := seconds(), {"compute": duration_s}, seconds())
             everyone = tuple(range(self.lanes * p))
             return RankClass(
                 stage=stage,
@@ -71,9 +69,7 @@ class World:
                 dp_meets=at(stage, self.dp_meets[lane]),
                 buckets=tuple(ReduceBucket(chunk, seconds(), seconds()) for chunk in self.bucket_chunks),
                 tail=tuple(
-                    TailOp(
-                        tail, "dp", seconds(), everyone if tail == "norm" else at(stage, self.dp_meets[lane])
-                    )
+                    TailOp(tail, "dp", seconds(), everyone if tail == "norm" else at(stage, self.dp_meets[lane]))
                     for tail in self.tails[lane * p + stage]
                 ),
             )

@@ -75,9 +75,7 @@ def test_company_never_helps(world: Cluster, groups: np.ndarray) -> None:
         alone = span(world, members)
         assert found.inter_bytes_per_s <= alone.inter_bytes_per_s
         assert found.sharing >= alone.sharing >= 1.0
-        assert replace(found, inter_bytes_per_s=0.0, sharing=0.0) == replace(
-            alone, inter_bytes_per_s=0.0, sharing=0.0
-        )
+        assert replace(found, inter_bytes_per_s=0.0, sharing=0.0) == replace(alone, inter_bytes_per_s=0.0, sharing=0.0)
 
 
 @settings(max_examples=30, deadline=None)

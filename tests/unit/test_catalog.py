@@ -119,9 +119,7 @@ def test_nvlink_is_per_direction_and_a_whole_number_of_links(catalog: Catalog) -
             assert gpu.nvlink_bytes_per_s == 0.0
             continue
         count = 8 if "800" in gpu.name else links[gpu.name[0]]
-        assert gpu.nvlink_bytes_per_s == count * catalog.link(rate[gpu.name[0]]).bandwidth_bytes_per_s, (
-            gpu.name
-        )
+        assert gpu.nvlink_bytes_per_s == count * catalog.link(rate[gpu.name[0]]).bandwidth_bytes_per_s, gpu.name
 
 
 def test_usual_nodes_refer_to_parts_of_the_catalogue(catalog: Catalog) -> None:
@@ -174,9 +172,7 @@ def test_nic_for(catalog: Catalog, kind: str, rate: float, name: str) -> None:
     assert catalog.nic_for(kind, rate).name == name
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate", "fix"), [("ib", 123, "100, 200, 400"), ("token ring", 100, "ethernet")]
-)
+@pytest.mark.parametrize(("kind", "rate", "fix"), [("ib", 123, "100, 200, 400"), ("token ring", 100, "ethernet")])
 def test_nic_for_says_what_there_is(catalog: Catalog, kind: str, rate: float, fix: str) -> None:
     with pytest.raises(CatalogError) as caught:
         catalog.nic_for(kind, rate)

@@ -89,9 +89,7 @@ def test_instructions_are_split_by_their_labels(run: Run) -> None:
 
 
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
-@pytest.mark.parametrize(
-    "key", [("1f1b", 4, 6, 1), ("gpipe", 3, 5, 1), ("interleaved", 4, 8, 2), ("none", 1, 3, 1)]
-)
+@pytest.mark.parametrize("key", [("1f1b", 4, 6, 1), ("gpipe", 3, 5, 1), ("interleaved", 4, 8, 2), ("none", 1, 3, 1)])
 def test_every_class_sums_to_the_step(run: Run, key: tuple[str, int, int, int], p2p: P2PMode) -> None:
     program = replace(uniform_program(key, 0.1, 0.3, 0.07), p2p=p2p)
     classes = tuple(

@@ -34,9 +34,7 @@ def test_uniform_stages_without_latency(run: Run, name: str, p: int, m: int, p2p
 
 
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
-@pytest.mark.parametrize(
-    ("p", "m", "v"), [(1, 3, 2), (2, 2, 1), (2, 4, 4), (4, 8, 2), (8, 8, 4), (16, 32, 2)]
-)
+@pytest.mark.parametrize(("p", "m", "v"), [(1, 3, 2), (2, 2, 1), (2, 4, 4), (4, 8, 2), (8, 8, 4), (16, 32, 2)])
 def test_interleaving_without_latency(run: Run, p: int, m: int, v: int, p2p: P2PMode) -> None:
     """m t + (p - 1) t / v: SC21, section 2.2.2. Exact, because v is a power of two."""
     program = replace(uniform_program(("interleaved", p, m, v), 1.0, 2.0), p2p=p2p)
@@ -98,9 +96,7 @@ def test_blocking_costs_more_than_asynchronous(run: Run) -> None:
     np.testing.assert_array_equal(first.input_end_s, [np.nan, np.nan, 6.0, 10.0])
 
 
-@pytest.mark.parametrize(
-    "key", [("1f1b", 4, 8, 1), ("gpipe", 4, 8, 1), ("interleaved", 4, 8, 2), ("none", 1, 8, 1)]
-)
+@pytest.mark.parametrize("key", [("1f1b", 4, 8, 1), ("gpipe", 4, 8, 1), ("interleaved", 4, 8, 2), ("none", 1, 8, 1)])
 def test_both_bubble_figures_come_out(run: Run, key: tuple[str, int, int, int]) -> None:
     """SC21's share of the ideal time and GPipe's share of the step, on uniform stages without latency."""
     program = uniform_program(key, 1.0, 2.0)

@@ -40,8 +40,7 @@ def test_events_of_buckets_tails_and_meetings() -> None:
     assert simulate(replace(program, classes=(cls,))).events == 6 + 2 * 2 + 2 + 2 * 2
     norm = replace(cls.tail[0], meets=(0, 1))
     pair = tuple(
-        replace(cls, previous=i, next=i, meets=(1 - i,), dp_meets=(1 - i,), tail=(norm, cls.tail[1]))
-        for i in range(2)
+        replace(cls, previous=i, next=i, meets=(1 - i,), dp_meets=(1 - i,), tail=(norm, cls.tail[1])) for i in range(2)
     )
     paired = replace(program, classes=pair)
     assert simulate(paired).events == 2 * (6 + 2 * 2 + 2 + 2 * 2) + 2 * (6 + 2 + 1)

@@ -90,9 +90,7 @@ def test_buckets_overlap_the_last_backward(run: Run) -> None:
 
 
 def test_buckets_of_no_chunk_wait_for_everything(run: Run) -> None:
-    (times,) = run(
-        single_stage(rank(buckets=(ReduceBucket(None, 0.5, 1.0), ReduceBucket(None, 0.0, 1.0))))
-    ).classes
+    (times,) = run(single_stage(rank(buckets=(ReduceBucket(None, 0.5, 1.0), ReduceBucket(None, 0.0, 1.0))))).classes
     assert times.bucket_start_s.tolist() == [6.5, 7.5]
 
 
@@ -150,9 +148,7 @@ def test_a_deadlock_is_named(run: Run, p2p: P2PMode) -> None:
     """Stage 0 wants its backward before it has sent the second forward, stage 1 wants both forwards first."""
     f0, f1, b0, b1 = (Instruction(kind, k, 0) for kind in "FB" for k in range(2))  # type: ignore[arg-type]
     program = uniform_program(("1f1b", 2, 2, 1), 1.0, 2.0)
-    program = replace(
-        program, schedule=((f0, b0, f1, b1), (f0, f1, b0, b1)), schedule_key=("stuck", 2, 2, 1), p2p=p2p
-    )
+    program = replace(program, schedule=((f0, b0, f1, b1), (f0, f1, b0, b1)), schedule_key=("stuck", 2, 2, 1), p2p=p2p)
     with pytest.raises(TraincastError) as caught:
         run(program)
     text = str(caught.value)

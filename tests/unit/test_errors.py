@@ -20,9 +20,7 @@ def subclasses(kind: type[errors.TraincastError]) -> list[type[errors.TraincastE
         ("a.yaml:3:5", "tp 4", "a.yaml:3:5: heads 12 % tp 8 != 0 (fix: tp 4)"),
     ],
 )
-def test_an_error_prints_on_one_line_with_place_and_fix(
-    where: str | None, fix: str | None, text: str
-) -> None:
+def test_an_error_prints_on_one_line_with_place_and_fix(where: str | None, fix: str | None, text: str) -> None:
     error = errors.ShapeError("heads 12 % tp 8 != 0", where=where, fix=fix)
     assert str(error) == text
     assert (error.message, error.where, error.fix) == ("heads 12 % tp 8 != 0", where, fix)

@@ -87,5 +87,3 @@ def test_compute_beside_a_collective_is_slowed() -> None:
     """Calibrated slow-down: half of the second operator runs beside the collective."""
     time = run(compute(), collective(5, behind=1), compute(), slowdown=0.2)
     assert time.duration_s == pytest.approx(21)
-
-

@@ -105,9 +105,7 @@ ZERO_BUBBLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "pp", "microbatch", "batch", "schedule", "vpp", "measured_gb"), ZERO_BUBBLE
-)
+@pytest.mark.parametrize(("model", "pp", "microbatch", "batch", "schedule", "vpp", "measured_gb"), ZERO_BUBBLE)
 def test_zero_bubble_table_4(model, pp, microbatch, batch, schedule, vpp, measured_gb):
     chunks = pp * vpp
     layers = [(model.layers + 2) // chunks] * chunks

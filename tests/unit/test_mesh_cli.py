@@ -103,9 +103,7 @@ def test_sharding_and_placement():
     text = run("--tp", "2", "--dp", "4", "--fsdp", "dp", "--hsdp", "2x2", "--placement", "4-7,0-3")
     assert "HSDP over dp" in text
     assert "[0,4] [1,5] [2,6] [3,7]" in text
-    payload = json.loads(
-        run("--dp", "4", "--placement", "2,3,0,1", "--gpus-per-node", "2", "--format", "json")
-    )
+    payload = json.loads(run("--dp", "4", "--placement", "2,3,0,1", "--gpus-per-node", "2", "--format", "json"))
     assert [rank["node"] for rank in payload["ranks"]] == [1, 1, 0, 0]
 
 

@@ -12,9 +12,7 @@ def shares(mesh, **facts):
 
 
 def test_local_shapes_of_a_split_layer():
-    held = shares(
-        Mesh(tp=4), hidden=4096, heads=32, kv_heads=8, ffn_hidden=14336, vocab=128256, gated_mlp=True
-    )
+    held = shares(Mesh(tp=4), hidden=4096, heads=32, kv_heads=8, ffn_hidden=14336, vocab=128256, gated_mlp=True)
     assert held["attention query"].local == (4096, 1024)
     assert held["attention key"].local == held["attention value"].local == (4096, 256)
     assert held["attention projection"].local == (1024, 4096)

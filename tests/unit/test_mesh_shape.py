@@ -92,9 +92,7 @@ def test_the_fixes_work(shape):
 
 
 def test_all_refusals_come_at_once_a_line_each():
-    lines = refusal(
-        world=12, tp=5, pp=2, heads=32, layers=31, experts=8, ep=7, sequence=100, cp=1
-    ).splitlines()
+    lines = refusal(world=12, tp=5, pp=2, heads=32, layers=31, experts=8, ep=7, sequence=100, cp=1).splitlines()
     assert lines[0] == "5 errors"
     assert len(lines) == 6
     assert all("(fix: " in line for line in lines[1:])

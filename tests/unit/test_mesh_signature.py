@@ -19,13 +19,9 @@ def test_signatures_do_not_change():
 
 
 def test_signatures_are_the_same_in_another_process():
-    program = (
-        f"from traincast.mesh import Mesh; print(*(m.signature() for m in [{', '.join(KNOWN.values())}]))"
-    )
+    program = f"from traincast.mesh import Mesh; print(*(m.signature() for m in [{', '.join(KNOWN.values())}]))"
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == list(KNOWN)
 
 

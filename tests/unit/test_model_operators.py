@@ -43,7 +43,7 @@ def sent_bytes(ops: tuple[Operator, ...], tp: int) -> float:
 
 
 def test_flops_of_a_layer_are_sc21_eq_3() -> None:
-    """Forward, recomputed forward and backward of a layer: 96 B s h² (1 + s/(6h)) over the TP ranks (eq. 3, one layer)."""
+    """Forward, recomputed forward and backward of one layer: 96 B s h² (1 + s/(6h)) over the TP ranks (eq. 3)."""
     block = gpt()
     flops = 2 * gemm_flops(block_forward(block)) + gemm_flops(block_backward(block))
     b, s, h = block.microbatch, block.sequence, block.hidden
@@ -68,7 +68,7 @@ def test_tensor_parallel_bytes_are_sc21_section_3_2(recompute: bool, factor: int
 
 
 def test_sequence_parallelism_moves_the_same_bytes_and_one_more_gather() -> None:
-    """Korthikanti 2022 §4.2.2: all-gather + reduce-scatter move what the all-reduce moved; backward gathers again twice."""
+    """Korthikanti 2022 §4.2.2: all-gather and reduce-scatter move what the all-reduce moved; backward gathers twice."""
     block = gpt(sequence_parallel=True)
     forward, backward = block_forward(block), block_backward(block)
     plain = gpt()

@@ -37,9 +37,7 @@ def test_sc21_table_1(billions: float, hidden: int, layers: int, heads: int):
 
 
 @pytest.mark.parametrize(("billions", "hidden", "layers", "heads"), SC21)
-def test_closed_form_is_the_count_without_the_final_norm(
-    billions: float, hidden: int, layers: int, heads: int
-):
+def test_closed_form_is_the_count_without_the_final_norm(billions: float, hidden: int, layers: int, heads: int):
     counted = total_parameters(gpt("GPT", hidden, layers, heads)) - 2 * hidden
     assert closed_form_parameters(layers, hidden, 51200, 2048) == pytest.approx(counted, rel=1e-12)
 

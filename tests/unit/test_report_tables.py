@@ -1,4 +1,4 @@
-"""Tables: one set of cells in three forms. The laws: text cuts nothing and aligns numbers, CSV and JSON lose nothing."""
+"""Tables: one set of cells in three forms. Laws: text cuts nothing and aligns numbers, CSV and JSON lose nothing."""
 
 import csv
 import io

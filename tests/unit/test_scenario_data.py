@@ -103,9 +103,7 @@ def test_published_time_and_rate_agree_under_the_convention(name: str):
     scenario = load_scenario(name)
     recipe, published = scenario.recipe, scenario.published
     assert published is not None
-    flops = step_flops(
-        scenario.model, recipe.global_batch, recipe.sequence, published["convention"], recipe.recompute
-    )
+    flops = step_flops(scenario.model, recipe.global_batch, recipe.sequence, published["convention"], recipe.recompute)
     rate = flops / (published["step_time_s"] * scenario.mesh.world)
     assert rate / 1e12 == pytest.approx(published["tflops_per_gpu"], rel=0.006)
 

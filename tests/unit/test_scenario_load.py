@@ -116,9 +116,7 @@ def test_an_inline_model_is_a_plain_gpt_unless_it_says_otherwise(small: Path):
 
 
 def test_a_model_file_beside_the_scenario(small: Path):
-    (small.parent / "mine.yaml").write_text(
-        "hidden: 64\nlayers: 2\nheads: 2\nvocab: 100\nmax_positions: 32\n"
-    )
+    (small.parent / "mine.yaml").write_text("hidden: 64\nlayers: 2\nheads: 2\nvocab: 100\nmax_positions: 32\n")
     small.write_text(SMALL.replace("llama3-8b", "mine.yaml"))
     assert load_scenario(small).model.name == "mine"
 

@@ -63,9 +63,7 @@ def test_interleaved_warms_up_like_megatron(p: int, m: int, v: int) -> None:
         leading = next(index for index, i in enumerate(order) if i.kind == "B")
         warm_up = min((p - stage - 1) * 2 + (v - 1) * p, m * v)
         assert leading == min(warm_up + 1, m * v)
-        assert [index for index, i in enumerate(order) if i.fused] == list(
-            range(warm_up, 2 * m * v - warm_up, 2)
-        )
+        assert [index for index, i in enumerate(order) if i.fused] == list(range(warm_up, 2 * m * v - warm_up, 2))
 
 
 @pytest.mark.parametrize("name", ["none", "gpipe", "1f1b", "interleaved"])

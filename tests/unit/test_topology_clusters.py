@@ -89,10 +89,7 @@ def test_dgx1_mesh_uses_six_links_per_gpu() -> None:
 
 
 def test_dgx2_has_nvswitches() -> None:
-    assert (
-        node_cluster(usual_node(NodeRequest("V100-32GB-SXM", 16)), 1).graph.nodes["n0/nvswitch"]["units"]
-        == 12
-    )
+    assert node_cluster(usual_node(NodeRequest("V100-32GB-SXM", 16)), 1).graph.nodes["n0/nvswitch"]["units"] == 12
 
 
 def test_nvl72_is_one_nvlink_domain_over_18_trays() -> None:

@@ -31,9 +31,7 @@ def test_superpod_a100() -> None:
     assert plan.spines * plan.spine_up == plan.cores * 40
 
 
-@pytest.mark.parametrize(
-    ("nodes", "leaves", "spines"), [(31, 8, 4), (63, 16, 8), (95, 24, 16), (127, 32, 16)]
-)
+@pytest.mark.parametrize(("nodes", "leaves", "spines"), [(31, 8, 4), (63, 16, 8), (95, 24, 16), (127, 32, 16)])
 def test_superpod_h100(nodes: int, leaves: int, spines: int) -> None:
     """Reference architecture RA-11333-001: units of 32 DGX H100 less one slot for the manager, on QM9700."""
     assert counts(tree(64, levels=2, nodes_per_unit=32), nodes) == (leaves, spines, 0)
@@ -108,9 +106,7 @@ def test_no_switch_has_more_links_than_ports(nodes: int, rail_optimised: bool) -
         (tree(40), 0, ("0 nodes", "at least 1")),
     ],
 )
-def test_what_cannot_be_is_refused_with_both_numbers(
-    asked: FatTree, nodes: int, numbers: tuple[str, str]
-) -> None:
+def test_what_cannot_be_is_refused_with_both_numbers(asked: FatTree, nodes: int, numbers: tuple[str, str]) -> None:
     with pytest.raises(TopologyError) as refusal:
         plan_fat_tree(asked, nodes)
     assert all(number in str(refusal.value) for number in numbers), refusal.value

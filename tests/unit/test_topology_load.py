@@ -107,10 +107,7 @@ def test_folder_of_ones_own_is_searched_first(tmp_path: Path, monkeypatch: pytes
         (b"builder: se\x00lene\n", ": ", "not a text file"),
         (
             "a: &a [x,x,x,x,x,x,x,x,x]\n"
-            + "".join(
-                f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n"
-                for a, b in zip("abcdefgh", "bcdefghi", strict=True)
-            ),
+            + "".join(f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)),
             ": ",
             "more than 100000 values",
         ),
@@ -125,9 +122,7 @@ def test_mistakes(tmp_path: Path, text: str | bytes, place: str, words: str) -> 
 
 
 def test_all_mistakes_of_a_file_at_once(tmp_path: Path) -> None:
-    lines = str(
-        refusal(tmp_path, TREE.replace("8,", "x,") + "fabric: {levels: 7, port_bandwidth: 3}\n")
-    ).splitlines()
+    lines = str(refusal(tmp_path, TREE.replace("8,", "x,") + "fabric: {levels: 7, port_bandwidth: 3}\n")).splitlines()
     assert lines[0] == "4 errors"
     assert [line.split(": ")[1] for line in lines[1:]] == [
         "node.gpus is 'x' (fix",

@@ -18,9 +18,7 @@ def small(levels: int, nics: int = 8) -> Cluster:
     design = usual_node(NodeRequest("A100-80GB-SXM", 8, nics, nic="HDR200-IB"), parts)
     tree = fat_tree_for(design.nic, nics, parts)
     pods = 2 if levels == 3 else None
-    return tree_cluster(
-        "small", design, 6, replace(tree, levels=levels, nodes_per_unit=2, units_per_pod=pods)
-    )
+    return tree_cluster("small", design, 6, replace(tree, levels=levels, nodes_per_unit=2, units_per_pod=pods))
 
 
 @pytest.mark.parametrize("cluster", [small(2), small(3), small(2, nics=4), small(3, nics=4)])

@@ -1,4 +1,4 @@
-"""Scores of families. The null forecast's printed figures: 6.9 % on SC21 Table 1, 10.2 % on Korthikanti 2022 Table 5."""
+"""Scores of families. The null forecast's printed figures: 6.9 % on SC21 Table 1, 10.2 % on Korthikanti Table 5."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ SC21 = (
     (20480, 105, 128, 2520, 2520, 163),
     (25600, 128, 160, 3072, 3072, 163),
 )
-# Korthikanti 2022 Tables 3 and 5: hidden, layers, heads, GPUs, batch, seconds with full and with selective recomputation
+# Korthikanti 2022 Tables 3 and 5: hidden, layers, heads, GPUs, batch, seconds with full and selective recomputation
 KORTHIKANTI = (
     (6144, 48, 64, 8, 4, 1.42, 1.10),
     (12288, 96, 96, 64, 64, 18.13, 13.75),

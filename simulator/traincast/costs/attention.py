@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 class FlashConstants:
     """Dense peak of the precision, the share of it that long sequences and wide heads reach, and what short ones lose.
 
-    `ramp` is in tokens: at `ramp` keys the kernel reaches half of its plateau; `head_ramp` likewise in columns of a head.
+    `ramp` is in tokens: at `ramp` keys the kernel reaches half of its plateau; `head_ramp` likewise in head columns.
     `diagonal` is the extra work of masked tiles on the diagonal, in tokens per query row.
     """
 

@@ -58,9 +58,7 @@ def breakdown(program: Program, result: Result) -> Breakdown:
     )
 
 
-def _label(
-    cls: RankClass, order: Sequence[Instruction], times: ClassResult, asynchronous: bool
-) -> dict[Label, float]:
+def _label(cls: RankClass, order: Sequence[Instruction], times: ClassResult, asynchronous: bool) -> dict[Label, float]:
     """Seconds per label of one class up to its own end."""
     seconds: dict[Label, float] = dict.fromkeys(LABELS, 0.0)
     for key, count in Counter((i.kind, i.chunk) for i in order).items():

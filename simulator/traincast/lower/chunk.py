@@ -80,9 +80,7 @@ def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> None:
     clocks.waits = (*clocks.waits, (op.behind, start, clocks.communication, op.axis))
 
 
-def _compute(
-    seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]
-) -> None:
+def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]) -> None:
     """Start a compute operator when it is issued and the collectives that it waits for have ended."""
     due = tuple(w for w in clocks.waits if w[0] == 0)
     start = max([clocks.host, clocks.compute, *(w[2] for w in due)])

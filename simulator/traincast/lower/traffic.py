@@ -45,9 +45,7 @@ def _cross_share(span: Span) -> float:
     return min(1.0, span.nodes / span.ranks)
 
 
-def _stage_calls(
-    job: Job, book: CostBook, stage: int, own: Mapping[str, Span]
-) -> list[tuple[str, float, float, Span]]:
+def _stage_calls(job: Job, book: CostBook, stage: int, own: Mapping[str, Span]) -> list[tuple[str, float, float, Span]]:
     """(axis, calls, bytes sent, span) of everything one rank of a stage sends in a step."""
     found: list[tuple[str, float, float, Span]] = []
     m, pp = job.microbatches, job.mesh.pp
@@ -63,7 +61,12 @@ def _stage_calls(
                 ]
         found += _messages(job, index, len(book.parts), own)
     found += [
-        ("dp", 1, _sent("reduce_scatter" if job.recipe.zero_stage else "all_reduce", b.bytes_per_rank, own["dp"]), own["dp"])
+        (
+            "dp",
+            1,
+            _sent("reduce_scatter" if job.recipe.zero_stage else "all_reduce", b.bytes_per_rank, own["dp"]),
+            own["dp"],
+        )
         for b in book.buckets(stage, own)
     ]
     if job.recipe.zero_stage and "dp" in own:

@@ -36,9 +36,7 @@ def rank_columns(mesh: Mesh, nodes: Ints) -> dict[str, list[int]]:
     """Column -> value of every rank: rank, gpu, node, coordinates (the expert ones where asked for)."""
     ranks = range(mesh.world)
     columns = {"rank": list(ranks), "gpu": mesh.physical(list(ranks)).tolist(), "node": nodes.tolist()}
-    columns |= {
-        axis: mesh.dense.coordinate(mesh.dense.groups(()).ravel(), axis).tolist() for axis in DENSE_AXES
-    }
+    columns |= {axis: mesh.dense.coordinate(mesh.dense.groups(()).ravel(), axis).tolist() for axis in DENSE_AXES}
     if mesh.has_expert_mesh:
         every = mesh.expert_coordinates()
         columns |= {axis: every[axis].tolist() for axis in EXPERT_AXES if axis != "pp"}
@@ -102,9 +100,7 @@ def _placement_payload(mesh: Mesh, nodes: Ints, views: Views) -> dict[str, Any]:
         "gpus_per_node": views.gpus_per_node,
         "nodes": len(set(nodes.tolist())),
         "families": {one.family: {**asdict(one), "tier": one.tier} for one in spreads(mesh, nodes)},
-        "stage_hops": [
-            {**asdict(hop), "tier": hop.tier} for hop in stage_hops(mesh, nodes, views.interleaved)
-        ],
+        "stage_hops": [{**asdict(hop), "tier": hop.tier} for hop in stage_hops(mesh, nodes, views.interleaved)],
     }
 
 
@@ -142,7 +138,5 @@ def _held_payload(held: Holding) -> dict[str, Any]:
         "stage": held.stage,
         "layers": None if chunks is None else [layer for first, end in chunks for layer in range(first, end)],
         "layers_per_chunk": None if chunks is None else [end - first for first, end in chunks],
-        "weights": {
-            name: "whole" if of == 1 else f"part {part} of {of}" for name, (part, of) in held.parts.items()
-        },
+        "weights": {name: "whole" if of == 1 else f"part {part} of {of}" for name, (part, of) in held.parts.items()},
     }

@@ -61,7 +61,5 @@ class Grid:
 
     def group_of(self, rank: int, names: Collection[str]) -> Ints:
         """The one group along `names` that holds `rank`, ascending."""
-        here = sum(
-            int(self.coordinate(rank, name)) * self.stride(name) for name in self.names if name in names
-        )
+        here = sum(int(self.coordinate(rank, name)) * self.stride(name) for name in self.names if name in names)
         return self.offsets(names) + (rank - here)

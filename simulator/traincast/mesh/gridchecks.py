@@ -25,9 +25,7 @@ def parse_order(order: str) -> tuple[str, ...]:
     return named + tuple(axis for axis in AXES if axis not in named)
 
 
-def grid_problems(
-    sizes: Mapping[str, int], order: str, placement: Sequence[int] | None
-) -> tuple[Problem, ...]:
+def grid_problems(sizes: Mapping[str, int], order: str, placement: Sequence[int] | None) -> tuple[Problem, ...]:
     """All that forbids a grid of these sizes (tp, cp, ep, dp, pp, etp)."""
     bad_sizes = size_problems(sizes)
     if bad_sizes:
@@ -41,9 +39,7 @@ def grid_problems(
 
 def size_problems(sizes: Mapping[str, int]) -> tuple[Problem, ...]:
     """Sizes below 1."""
-    return tuple(
-        Problem(f"{name} {size} is below 1", f"{name} 1 or more") for name, size in sizes.items() if size < 1
-    )
+    return tuple(Problem(f"{name} {size} is below 1", f"{name} 1 or more") for name, size in sizes.items() if size < 1)
 
 
 def order_problems(sizes: Mapping[str, int], order: str) -> tuple[Problem, ...]:
@@ -72,20 +68,14 @@ def _expert_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     return {"tp": sizes["etp"], "cp": 1, "ep": sizes["ep"], "dp": edp, "pp": sizes["pp"]}
 
 
-def expert_size_problems(
-    sizes: Mapping[str, int], world: int, defaulted: Sequence[str] = ()
-) -> tuple[Problem, ...]:
+def expert_size_problems(sizes: Mapping[str, int], world: int, defaulted: Sequence[str] = ()) -> tuple[Problem, ...]:
     """etp*ep*pp that does not divide the world. `defaulted` names the factors that nobody gave."""
     factors = {name: sizes[name] for name in ("etp", "ep", "pp")}
     product = math.prod(factors.values())
     if world % product == 0:
         return ()
-    spelled = " * ".join(
-        f"{name} {size}{' (default)' if name in defaulted else ''}" for name, size in factors.items()
-    )
-    return (
-        Problem(f"world {world} is not a multiple of {spelled} = {product}", _expert_fix(factors, world)),
-    )
+    spelled = " * ".join(f"{name} {size}{' (default)' if name in defaulted else ''}" for name, size in factors.items())
+    return (Problem(f"world {world} is not a multiple of {spelled} = {product}", _expert_fix(factors, world)),)
 
 
 def _expert_fix(factors: Mapping[str, int], world: int) -> str:
@@ -133,7 +123,5 @@ def placement_problems(placement: Sequence[int] | None, world: int) -> tuple[Pro
         return (Problem(f"the placement names GPU {min(placement)}", "GPUs are numbered from 0"),)
     if len(set(placement)) < world:
         twice = Counter(placement).most_common(1)[0][0]
-        return (
-            Problem(f"the placement gives GPU {twice} to two ranks", "every rank needs a GPU of its own"),
-        )
+        return (Problem(f"the placement gives GPU {twice} to two ranks", "every rank needs a GPU of its own"),)
     return ()

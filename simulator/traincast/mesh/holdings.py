@@ -95,9 +95,7 @@ def weight_shares(mesh: Mesh, model: ModelFacts) -> tuple[WeightShare, ...]:
     return tuple(shares)
 
 
-def _share(
-    name: str, stages: Stages, split: Split, cut: tuple[str, int], full: tuple[int | None, ...]
-) -> WeightShare:
+def _share(name: str, stages: Stages, split: Split, cut: tuple[str, int], full: tuple[int | None, ...]) -> WeightShare:
     axis, parts = cut if cut[1] > 1 else ("", 1)
     known = tuple(size for size in full if size is not None)
     if len(known) < len(full):

@@ -53,7 +53,5 @@ def stage_ranges(split: Sequence[int], pp: int) -> tuple[tuple[tuple[int, int], 
 def run_lengths(split: Sequence[int]) -> str:
     """A split as short text: "8, 8, 7, 7", or "1, 2 (62 times), 1" where many chunks are alike."""
     runs = [(count, sum(1 for _ in same)) for count, same in groupby(split)]
-    texts = [
-        f"{count} ({times} times)" if times > 4 else ", ".join([str(count)] * times) for count, times in runs
-    ]
+    texts = [f"{count} ({times} times)" if times > 4 else ", ".join([str(count)] * times) for count, times in runs]
     return ", ".join(texts)

@@ -62,8 +62,7 @@ def nodes_of_ranks(mesh: Mesh, gpus_per_node: int) -> Ints:
 def spreads(mesh: Mesh, nodes: Ints) -> tuple[Spread, ...]:
     """The spread of every family of the mesh; `nodes` is the node of every rank, shape (world,)."""
     return tuple(
-        spread(family.name, nodes[family_groups(mesh, family.name)], family.ring)
-        for family in families_of(mesh)
+        spread(family.name, nodes[family_groups(mesh, family.name)], family.ring) for family in families_of(mesh)
     )
 
 

@@ -126,9 +126,7 @@ def _stage_layer_problems(shape: ShapeRequest, split: Sequence[int]) -> Iterator
     if min(split, default=0) < 0:
         yield Problem(f"stage_layers holds {min(split)}", "0 or more layers a chunk")
     if shape.layers is not None and sum(split) != shape.layers:
-        total = (
-            f"{' + '.join(map(str, split))} = {sum(split)}" if len(split) <= 8 else f"adds up to {sum(split)}"
-        )
+        total = f"{' + '.join(map(str, split))} = {sum(split)}" if len(split) <= 8 else f"adds up to {sum(split)}"
         yield Problem(
             f"stage_layers {total}, but the model has {shape.layers} layers", _split_fix(shape.layers, chunks)
         )
@@ -145,9 +143,7 @@ def _expert_problems(shape: ShapeRequest) -> Iterator[Problem]:
     if experts < 2 and ep > 1:
         yield Problem(f"ep {ep} but the model has {experts} experts", "ep 1, or a model with experts")
     elif experts % ep:
-        yield Problem(
-            f"{experts} experts do not divide over ep {ep}", f"ep {either(near_divisors(experts, ep))}"
-        )
+        yield Problem(f"{experts} experts do not divide over ep {ep}", f"ep {either(near_divisors(experts, ep))}")
 
 
 def _sequence_problems(shape: ShapeRequest) -> Iterator[Problem]:
@@ -192,9 +188,7 @@ def _ragged_problems(shape: ShapeRequest, dp: int, batch: int) -> Iterator[Probl
     if shape.ragged and batch >= dp:
         yield Problem(f"{message}: the last microbatch is smaller", fixes[0], "warning")
         return
-    yield Problem(
-        message, ", or ".join([*fixes, *(["ask for a ragged last microbatch"] if batch >= dp else [])])
-    )
+    yield Problem(message, ", or ".join([*fixes, *(["ask for a ragged last microbatch"] if batch >= dp else [])]))
 
 
 def _pipeline_problems(shape: ShapeRequest, dp: int, m: int) -> Iterator[Problem]:
@@ -204,9 +198,7 @@ def _pipeline_problems(shape: ShapeRequest, dp: int, m: int) -> Iterator[Problem
         depths = [f"pp {fits[-1]}"] if fits else []
         yield Problem(
             f"interleaving (vpp {shape.vpp}): {m} microbatches are not a multiple of pp {pp}",
-            ", or ".join(
-                [f"global batch {either([n * step for n in near_multiples(m, pp)])}", *depths, "vpp 1"]
-            ),
+            ", or ".join([f"global batch {either([n * step for n in near_multiples(m, pp)])}", *depths, "vpp 1"]),
         )
     elif m < pp:
         yield Problem(

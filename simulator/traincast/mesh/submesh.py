@@ -73,9 +73,7 @@ def _data_axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
     if axes is None:
         others = [axis for axis in DENSE_AXES if axis != "dp" and mesh.size(axis) > 1]
         if others:
-            spelled = ", ".join(
-                f"{axis} {mesh.size(axis)}" for axis in DENSE_AXES if axis == "dp" or axis in others
-            )
+            spelled = ", ".join(f"{axis} {mesh.size(axis)}" for axis in DENSE_AXES if axis == "dp" or axis in others)
             raise ShapeError(
                 f"FSDP takes the data axes of a mesh, not all {len(others) + 1} of its axes ({spelled})",
                 fix="name them: dp, or dp and cp",

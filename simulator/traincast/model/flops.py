@@ -40,11 +40,7 @@ def forward_flops(shape: ModelShape, batch: float, sequence: int) -> ForwardFlop
     """
     tokens = float(batch) * sequence
     hidden, width = shape.hidden, shape.attention_width
-    weights = (
-        hidden * (width + 2 * shape.kv_width)
-        + width * hidden
-        + shape.mlp_matrices * hidden * shape.ffn_hidden
-    )
+    weights = hidden * (width + 2 * shape.kv_width) + width * hidden + shape.mlp_matrices * hidden * shape.ffn_hidden
     return ForwardFlops(
         projections=2.0 * tokens * shape.layers * weights,
         attention_core=4.0 * tokens * shape.layers * sequence * width,

@@ -111,7 +111,5 @@ def llama(name: str, hidden: int, layers: int, heads: int, grouping: Grouping) -
 def hidden_per_head(hidden: int, heads: int) -> int:
     """Width of one head where heads divide the hidden width. Raises ShapeError otherwise."""
     if heads < 1 or hidden % heads:
-        raise ShapeError(
-            f"hidden {hidden} is not a multiple of {heads} heads", fix="state head_dim, or change heads"
-        )
+        raise ShapeError(f"hidden {hidden} is not a multiple of {heads} heads", fix="state head_dim, or change heads")
     return hidden // heads

@@ -57,6 +57,8 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
     yield "interval", None, "s", "none: the profile states no residuals yet"
     need, limit = format_size(memory.worst.total_bytes), format_size(memory.limit_bytes)
     yield "memory", memory.verdict, None, f"stage {memory.worst.stage} needs {need} of {limit}"
+    if memory.verdict == "does not fit":
+        yield "nearest that fits", ", ".join(forecast.nearest_that_fits or ("none found",)), None, None
     yield "mesh signature", forecast.mesh_signature, None, None
 
 

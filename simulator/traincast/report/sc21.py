@@ -10,6 +10,7 @@ from traincast.report.tables import Table, render_csv, render_markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
     from traincast.forecast import Forecast
     from traincast.scenario import Scenario
@@ -192,6 +193,10 @@ def draw_table1(rows: Sequence[Row], path: Path, *, dpi: int = 160) -> None:
     upper.set_title("SC21 Table 1: forecast beside published", loc="left", color=_INK)
     hues = [_FITTED if row["status"] == "fitted" else _PREDICTED for row in shown]
     lower.bar(places, [row["error_pct"] for row in shown], color=hues, width=0.6)
+    if _FITTED in hues:
+        lower.legend(
+            handles=[_patch(_FITTED, "fitted on"), _patch(_PREDICTED, "scored")], frameon=False, ncols=2
+        )
     lower.axhline(0.0, color=_INK, linewidth=0.8)
     lower.set_ylabel("error of\nstep time [%]", color=_INK)
     lower.set_xticks(places, [f"{row['model']}\n{row['gpus']} GPUs" for row in shown], fontsize=8)
@@ -199,6 +204,12 @@ def draw_table1(rows: Sequence[Row], path: Path, *, dpi: int = 160) -> None:
         _plain_frame(axes)
     figure.savefig(path, dpi=dpi, facecolor="white")
     plt.close(figure)
+
+
+def _patch(hue: str, name: str) -> "Patch":
+    from matplotlib.patches import Patch
+
+    return Patch(facecolor=hue, label=name)
 
 
 def _plain_frame(axes: "Axes") -> None:

@@ -52,9 +52,10 @@ def panel_of(forecast: "Forecast") -> Panel:
     """The panel of a forecast, its title in words."""
     name, stages, microbatches, chunks = forecast.run.program.schedule_key
     of_chunks = f", {chunks} chunks a stage" if chunks > 1 else ""
+    idle = 100 * forecast.bubble.share_of_step
     title = (
-        f"{forecast.model}, {_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, {microbatches} "
-        f"microbatches, {format_time(forecast.step_time_s)} (idle {100 * forecast.bubble.share_of_step:.0f} %)"
+        f"{forecast.model}, {_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, "
+        f"{microbatches} microbatches, {format_time(forecast.step_time_s)} (idle {idle:.0f} %)"
     )
     return Panel(title, forecast.run.program, forecast.run.result)
 

@@ -132,9 +132,7 @@ def _cluster(draft: Draft, problems: list[UserError]) -> ClusterSpec | None:
     return _described_cluster(draft.section.cluster, draft, problems)
 
 
-def _described_cluster(
-    section: ClusterSection, draft: Draft, problems: list[UserError]
-) -> ClusterSpec | None:
+def _described_cluster(section: ClusterSection, draft: Draft, problems: list[UserError]) -> ClusterSpec | None:
     """The cluster of a section, its parts looked up in the catalogue."""
     try:
         gpu = draft.catalog.gpu(section.gpu)
@@ -160,11 +158,7 @@ def _described_cluster(
 
 
 def _cluster_gpus(cluster: ClusterSpec) -> int | None:
-    return (
-        None
-        if cluster.nodes is None or cluster.gpus_per_node is None
-        else cluster.nodes * cluster.gpus_per_node
-    )
+    return None if cluster.nodes is None or cluster.gpus_per_node is None else cluster.nodes * cluster.gpus_per_node
 
 
 def _sized(cluster: ClusterSpec, mesh: Mesh, assumptions: list[str]) -> ClusterSpec:
@@ -213,9 +207,7 @@ def _request(
     )
 
 
-def _stage_layers(
-    training: TrainingSection, shape: ParallelismSection, layers: int
-) -> tuple[int, ...] | None:
+def _stage_layers(training: TrainingSection, shape: ParallelismSection, layers: int) -> tuple[int, ...] | None:
     if training.stage_layers in (BALANCED, BALANCED_WITH_EMBEDDING):
         if layers < shape.pp * shape.vpp:
             return None  # the shape check says it better
@@ -228,9 +220,7 @@ def _stage_layers(
 def _shape_problems(request: ShapeRequest, places: Places) -> list[UserError]:
     errors = [found for found in check_shape(request) if found.severity == "error"]
     return [
-        ShapeError(
-            found.message, where=places.where(_key_of(found.message)), fix=_scenario_fix(found.fix, request)
-        )
+        ShapeError(found.message, where=places.where(_key_of(found.message)), fix=_scenario_fix(found.fix, request))
         for found in errors
     ]
 
@@ -254,13 +244,9 @@ def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError
     shape, training, found = section.parallelism, section.training, list[UserError]()
     where = places.where(("training", "schedule"))
     if training.schedule == "none" and shape.pp > 1:
-        found.append(
-            ShapeError(f"schedule none has 1 stage, but pp is {shape.pp}", where=where, fix="schedule 1f1b")
-        )
+        found.append(ShapeError(f"schedule none has 1 stage, but pp is {shape.pp}", where=where, fix="schedule 1f1b"))
     elif training.schedule == "interleaved" and shape.vpp == 1:
-        found.append(
-            ShapeError("schedule interleaved, but vpp is 1", where=where, fix="vpp 2, or schedule 1f1b")
-        )
+        found.append(ShapeError("schedule interleaved, but vpp is 1", where=where, fix="vpp 2, or schedule 1f1b"))
     elif training.schedule not in (None, "interleaved") and shape.vpp > 1:
         message = f"schedule {training.schedule} has 1 chunk a stage, but vpp is {shape.vpp}"
         found.append(ShapeError(message, where=where, fix="schedule interleaved, or vpp 1"))

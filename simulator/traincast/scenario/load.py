@@ -22,9 +22,7 @@ STAND_IN = {"hidden": 1, "layers": 1, "heads": 1, "vocab": 1}
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def load_scenario(
-    path_or_name: str | Path, overrides: Overrides = (), *, catalog: Catalog | None = None
-) -> Scenario:
+def load_scenario(path_or_name: str | Path, overrides: Overrides = (), *, catalog: Catalog | None = None) -> Scenario:
     """The scenario of a file, or of a name such as `sc21/t1_1008b` that comes along.
 
     `overrides` are pairs such as ("training.microbatch", "2"): YAML values laid over the file before it is

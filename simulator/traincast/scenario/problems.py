@@ -83,11 +83,7 @@ def _named(value: object) -> str:
 
 def _choice_fix(given: str, names: Sequence[str]) -> str:
     near = nearest_names(given, names, 1)
-    return (
-        f"did you mean {near[0]}? It is one of {', '.join(names)}"
-        if near
-        else f"use one of {', '.join(names)}"
-    )
+    return f"did you mean {near[0]}? It is one of {', '.join(names)}" if near else f"use one of {', '.join(names)}"
 
 
 def _unknown_fix(local: Keys, schema: type[BaseModel]) -> str:
@@ -97,9 +93,7 @@ def _unknown_fix(local: Keys, schema: type[BaseModel]) -> str:
     near = nearest_names(key, fields, 1)
     if near and _alike(key, near[0]):
         return f"did you mean {near[0]}?"
-    elsewhere = [
-        section for section, inner in _sections(schema) if key in inner.model_fields and inner is not here
-    ]
+    elsewhere = [section for section, inner in _sections(schema) if key in inner.model_fields and inner is not here]
     if elsewhere:
         return f"it belongs below {elsewhere[0]}"
     return f"did you mean {near[0]}?" if near else f"keys here are {', '.join(fields)}"

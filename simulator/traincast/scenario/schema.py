@@ -32,9 +32,7 @@ def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
         try:
             return parse(value)
         except UserError as error:
-            raise PydanticCustomError(
-                "unit", "{what}", {"what": error.message, "fix": error.fix or ""}
-            ) from error
+            raise PydanticCustomError("unit", "{what}", {"what": error.message, "fix": error.fix or ""}) from error
 
     return BeforeValidator(check)
 
@@ -44,9 +42,7 @@ def _one_of(*names: str) -> BeforeValidator:
 
     def check(value: Any) -> str:
         if value not in names:
-            raise PydanticCustomError(
-                "name", "{found} is none of {names}", {"found": repr(value), "names": names}
-            )
+            raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": names})
         return str(value)
 
     return BeforeValidator(check)

@@ -55,9 +55,7 @@ def read_text(path: Path) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise _no_text(
-            f"{label}:{line}:1", f"byte 0x{raw[error.start]:02x} at offset {error.start}"
-        ) from error
+        raise _no_text(f"{label}:{line}:1", f"byte 0x{raw[error.start]:02x} at offset {error.start}") from error
     for offset, letter in enumerate(text):
         if letter < " " and letter not in "\n\r\t":
             raise _no_text(_spot(text, offset, label), f"control character 0x{ord(letter):02x}")
@@ -128,9 +126,7 @@ def _check_depth(text: str, label: str) -> None:
 def _walk(node: Any, keys: Keys, marks: dict[Keys, str], problems: list[UserError], label: str) -> None:
     """Collects the places of all keys below a node, and the keys that are there twice."""
     if len(marks) > MOST_NODES:
-        raise ScenarioError(
-            f"has more than {MOST_NODES} keys and values", where=label, fix="name a scenario file"
-        )
+        raise ScenarioError(f"has more than {MOST_NODES} keys and values", where=label, fix="name a scenario file")
     if node.id == "sequence":
         for index, item in enumerate(node.value):
             marks[*keys, index] = _place(item, label)

@@ -29,8 +29,5 @@ def _in_groups(chunks: tuple[tuple[Instruction, ...], ...], p: int) -> tuple[Ins
     """Instructions of all chunks in groups of p microbatches; a group passes every chunk before the next."""
     m = len(chunks[0])
     return tuple(
-        instruction
-        for first in range(0, m, p)
-        for chunk in chunks
-        for instruction in chunk[first : first + p]
+        instruction for first in range(0, m, p) for chunk in chunks for instruction in chunk[first : first + p]
     )

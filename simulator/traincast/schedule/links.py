@@ -100,9 +100,7 @@ def _stage_links(
     )
 
 
-def _peer(
-    stage: int, positions: tuple[_Position, ...], instruction: Instruction, step: int, model_chunks: int
-) -> int:
+def _peer(stage: int, positions: tuple[_Position, ...], instruction: Instruction, step: int, model_chunks: int) -> int:
     """Index of the same pass of the microbatch on the model chunk `step` further; NONE outside the model."""
     p = len(positions)
     peer = instruction.chunk * p + stage + step

@@ -30,9 +30,7 @@ def build(name: str, p: int, m: int, v: int = 1) -> Schedule:
     if name == "none" and p > 1:
         raise ShapeError(f"schedule none has 1 stage, not pp={p}", fix="use pp=1, or schedule 1f1b")
     if name != "interleaved" and v > 1:
-        raise ShapeError(
-            f"schedule {name} has 1 chunk a stage, not vpp={v}", fix="use vpp=1, or schedule interleaved"
-        )
+        raise ShapeError(f"schedule {name} has 1 chunk a stage, not vpp={v}", fix="use vpp=1, or schedule interleaved")
     if name == "interleaved" and m % p:
         near = " or ".join(str(count) for count in (m // p * p, (m // p + 1) * p) if count)
         raise ShapeError(

@@ -60,8 +60,8 @@ LATENCIES = {
 class ChannelCaps:
     """Bandwidth caps of one GPU generation [bytes/s]; tuples are for 1 node, 2 nodes, 3 and more.
 
-    `search_fraction` is the ring bus bandwidth that the topology search finds inside an NVSwitch node, as a share of the
-    raw NVLink rate (235 of 300 GB/s on A100, 360 of 450 on H100).
+    `search_fraction` is the ring bus bandwidth that the topology search finds inside an NVSwitch node, as a share of
+    the raw NVLink rate (235 of 300 GB/s on A100, 360 of 450 on H100).
     """
 
     search_fraction: float

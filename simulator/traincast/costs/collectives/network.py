@@ -75,6 +75,4 @@ def wires(span: Span, c: NetworkConstants) -> Wires:
     channels = max(span.inter_bytes_per_s / span.nic_bytes_per_s, 1.0)
     node_class = 1 if span.nodes == 2 else 2
     partial = span.ranks_per_node < c.gpus_per_node
-    return Wires(
-        span.ranks, span.nodes, span.ranks_per_node, bus, channels, span.inter_latency_s, partial, node_class
-    )
+    return Wires(span.ranks, span.nodes, span.ranks_per_node, bus, channels, span.inter_latency_s, partial, node_class)

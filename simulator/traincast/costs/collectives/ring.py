@@ -1,7 +1,7 @@
 """Ring algorithm: latency and algorithm bandwidth of each protocol."""
 
-from traincast.costs.collectives.network import NetworkConstants, Wires
 from traincast.costs.collectives.nccl import PROTOCOLS
+from traincast.costs.collectives.network import NetworkConstants, Wires
 
 STEPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 """Times that each byte goes round the ring."""

@@ -1,0 +1,99 @@
+"""Sweeps. The laws: every legal shape once, and each gets the time that `forecast` gives it alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from traincast.errors import ShapeError, UsageError
+from traincast.forecast import forecast
+from traincast.mesh import Mesh
+from traincast.model import gpt
+from traincast.recipe import Recipe
+from traincast.scenario import ClusterSpec, Scenario
+from traincast.sweep import Shape, enumerate_shapes, evaluate_shapes, parse_axes
+
+SMALL = Scenario(
+    name="small",
+    model=gpt("small", 1024, 12, 16),
+    cluster=ClusterSpec("4 GPUs", gpu="A100-80GB-SXM", nodes=1, gpus_per_node=4),
+    mesh=Mesh(tp=2, pp=2),
+    recipe=Recipe(global_batch=8, microbatch=1, sequence=1024, recompute="full"),
+)
+
+
+def brute_force(world: int, layers: int, heads: int, batch: int) -> set[Shape]:
+    """All shapes by the rules of the design, section 3, tried one by one."""
+    found = set()
+    for tp in range(1, world + 1):
+        for pp in range(1, world + 1):
+            for dp in range(1, world + 1):
+                for vpp in range(1, layers + 1):
+                    for microbatch in range(1, batch + 1):
+                        fits = tp * pp * dp == world and heads % tp == 0 and layers % (pp * vpp) == 0
+                        whole = batch % (microbatch * dp) == 0
+                        m = batch // (microbatch * dp) if whole else 0
+                        interleaves = vpp == 1 or (pp > 1 and m % pp == 0)
+                        if fits and whole and interleaves:
+                            found.add(Shape(tp, pp, dp, vpp, microbatch))
+    return found
+
+
+def test_every_legal_shape_once():
+    shapes = enumerate_shapes(SMALL)
+    assert len(set(shapes)) == len(shapes)
+    assert set(shapes) == brute_force(4, 12, 16, 8)
+
+
+def test_axes_keep_what_they_name():
+    shapes = enumerate_shapes(SMALL, {"tp": (1, 4), "vpp": (1,)})
+    assert set(shapes) == {shape for shape in brute_force(4, 12, 16, 8) if shape.tp in (1, 4) and shape.vpp == 1}
+
+
+def test_a_sweep_agrees_with_the_forecast_of_each_shape():
+    outcome = evaluate_shapes(SMALL, enumerate_shapes(SMALL, {"microbatch": (1, 2)}))
+    assert outcome.refused == 0
+    for row in outcome.ranked[::7]:
+        shape = row.shape
+        schedule = "none" if shape.pp == 1 else "1f1b" if shape.vpp == 1 else "interleaved"
+        recipe = replace(SMALL.recipe, microbatch=shape.microbatch, vpp=shape.vpp, schedule=schedule)
+        alone = forecast(replace(SMALL, mesh=Mesh(tp=shape.tp, pp=shape.pp, dp=shape.dp), recipe=recipe))
+        assert row.step_time_s == alone.step_time_s
+        assert row.tflops_hardware == alone.rates.tflops_per_gpu["hardware"]
+
+
+def test_what_does_not_fit_is_pruned_and_counted():
+    big = replace(SMALL, model=gpt("big", 8192, 12, 64), recipe=replace(SMALL.recipe, recompute="none"))
+    shapes = enumerate_shapes(big)
+    outcome = evaluate_shapes(big, shapes)
+    assert 0 < outcome.too_big
+    assert len(outcome.ranked) + outcome.too_big + outcome.refused == len(shapes)
+    assert all(row.verdict != "does not fit" for row in outcome.ranked)
+
+
+def test_progress_reaches_the_total():
+    shapes = enumerate_shapes(SMALL, {"tp": (4,)})
+    done: list[int] = []
+    evaluate_shapes(SMALL, shapes, done.append)
+    assert sum(done) == len(shapes)
+
+
+def test_no_shape_is_refused_with_two_numbers():
+    with pytest.raises(ShapeError, match="tp 3"):
+        enumerate_shapes(SMALL, {"tp": (3,)})
+
+
+def test_axes_are_parsed():
+    assert parse_axes(["tp=1,2,2", "microbatch= 4"]) == {"tp": (1, 2), "microbatch": (4,)}
+    with pytest.raises(UsageError, match="no axis"):
+        parse_axes(["cp=2"])
+
+
+@pytest.mark.slow
+def test_tp_8_without_a_pipeline_leads_on_the_18_billion_row():
+    """SC21 Table 1 ran 18.4 billion parameters as TP8 PP1; TP16 leaves the node and falls far behind (Fig. 13)."""
+    from traincast.scenario import load_scenario
+
+    scenario = load_scenario("sc21/t1_18p4b")
+    outcome = evaluate_shapes(scenario, enumerate_shapes(scenario, {"tp": (8, 16), "vpp": (1,), "microbatch": (4, 8)}))
+    best = {tp: min(row.step_time_s for row in outcome.ranked if row.shape.tp == tp) for tp in (8, 16)}
+    assert best[16] > 1.5 * best[8]
