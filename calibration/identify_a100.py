@@ -6,9 +6,9 @@ Run `python calibration/identify_a100.py` (seconds). Each step uses rows of its 
 2. flash attention: 22 points, `measured/flash_a100.csv`;
 3. collectives inside a node and across nodes: `measured/nccl_a100.csv`;
 4. rates of the 2022 stack: the ten printed layer times of Korthikanti et al. 2022, Table 4 (one node, TP 8);
-5. rates of the 2021 stack: three rows of SC21 Table 1, with step 4 as a weak prior (the same silicon under another
-   stack): reports/validation/table1_choices.py, which runs all 120 choices of three;
-6. p2p and partial-node efficiency of Selene, launch inside a step: SC21 Fig. 18 and Fig. 15, the rows named below.
+5. rates of the 2021 stack and Selene's network constants: jointly from the ten rows of SC21 that the profile names
+   (three of Table 1; Fig. 15 for gradient reductions beside TP; Fig. 18 against Fig. 12 for messages), with step 4 as a
+   weak prior. reports/validation/table1_choices.py runs all 120 choices of three rows of Table 1.
 """
 
 import csv
@@ -51,12 +51,9 @@ KORTHIKANTI_TABLE_4 = (
 WGRAD_RATIO = 0.95
 """Rate of weight-gradient products to forward ones, from step 1."""
 
-SELENE_ROWS = (
-    *("sc21_f15_tp2dp32_B32", "sc21_f15_tp4dp16_B32", "sc21_f15_tp8dp8_B32"),
-    *("sc21_f15_tp4dp16_B512", "sc21_f15_tp8dp8_B512"),
-    *("sc21_f18_unopt_B60", "sc21_f12_interleaved_B60"),
-)
-"""Rows of step 6; all are named in the profile and never scored."""
+PRIOR_SPREAD = (0.10, 0.30)
+ROW_SPREAD = 0.02
+"""Spreads of step 5: of the two rates about those of step 4 (another stack on the same silicon), and of a row."""
 
 
 def rows_of(name: str) -> Iterator[dict[str, str]]:
@@ -205,20 +202,30 @@ def layer_rates() -> dict[str, float]:
 
 
 def selene() -> dict[str, float]:
-    """Step 6: launch inside a step, partial-node efficiency and message efficiency from whole steps on Selene."""
+    """Step 5: rates of the 2021 stack and Selene's network constants, jointly from ten whole steps."""
     profile = load_profile("a100-selene-megatron2021")
-    rows = [r for r in read_published(published_files(), ["sc21"]) if r.id in SELENE_ROWS]
+    base = load_profile("a100-80gb-sxm")
+    rows = [r for r in read_published(published_files(), ["sc21"]) if r.id in profile.fitted_rows]
     prepared = [prepare_row(row) for row in rows]
     measured = np.array([p.measured_s for p in prepared], dtype=float)
+    prior = np.array([base["gemm.forward"], base["memory.efficiency"]])
+
+    def at(q: np.ndarray) -> Profile:
+        rates = {"gemm__forward": q[0], "gemm__dgrad": q[0], "gemm__wgrad": WGRAD_RATIO * q[0]}
+        wires = {"network__launch": q[2], "network__partial_efficiency": q[3], "message__efficiency": q[4]}
+        return profile.replaced(**rates, memory__efficiency=q[1], **wires)
 
     def errors(q: np.ndarray) -> np.ndarray:
-        at = profile.replaced(network__launch=q[0], network__partial_efficiency=q[1], message__efficiency=q[2])
-        jobs = [replace(p.options[0].job, profile=at) for p in prepared]
+        jobs = [replace(p.options[0].job, profile=at(q)) for p in prepared]
         return np.log(np.array([evaluate(lower(job).program).step_time_s for job in jobs]) / measured)
 
-    q = robust(errors, [5e-5, 0.5, 0.5])
-    print(f"6 Selene: mean error {100 * np.abs(errors(q)).mean():.1f} % over {len(rows)} rows")
-    return dict(zip(("network.launch", "network.partial_efficiency", "message.efficiency"), q, strict=True))
+    def residual(q: np.ndarray) -> np.ndarray:
+        return np.concatenate([errors(q), ROW_SPREAD * (q[:2] / prior - 1) / np.array(PRIOR_SPREAD)])
+
+    q = robust(residual, [*prior, 6e-5, 0.4, 0.5])
+    print(f"5 Selene: mean error {100 * np.abs(errors(q)).mean():.1f} % over {len(rows)} rows")
+    names = ("gemm.forward", "memory.efficiency", "network.launch", "network.partial_efficiency", "message.efficiency")
+    return dict(zip(names, q, strict=True))
 
 
 def main() -> None:

@@ -107,6 +107,18 @@ def progress(title: str, total: int) -> Iterator[Advance]:
         yield advance
 
 
+@contextmanager
+def working(title: str) -> Iterator[None]:
+    """A spinner on standard error, if that is a terminal, for work whose length is not known."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title):
+        yield
+
+
 def _print_rich(tables: Sequence[Table]) -> None:
     """Tables for a terminal: same cells as the plain form, folded (never cut) to the terminal's width."""
     from rich import box

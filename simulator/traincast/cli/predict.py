@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traincast.cli.output import FormatOption, OutputOption, emit, remark, write_file
+from traincast.cli.output import FormatOption, OutputOption, emit, remark, working, write_file
 from traincast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def predict(
     from traincast.scenario import load_scenario
 
     loaded = load_scenario(scenario, parse_overrides(overrides or ()))
-    outcome = forecast(loaded, engine="des" if engine is EngineName.des else "analytic")
+    with working(f"forecasting {loaded.name}"):
+        outcome = forecast(loaded, engine="des" if engine is EngineName.des else "analytic")
     if trace is not None:
         _write_trace(trace, outcome.run, outcome.scenario)
     emit(outcome.as_dict(), forecast_tables(outcome), fmt, output)

@@ -16,6 +16,8 @@ RECOMPUTE_MODES: tuple[Recompute, ...] = ("none", "selective", "full")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 _FFN_FACTOR = 4
 _LARGEST_MICROBATCH = 64
+_DDP_BUCKET_BYTES = 25 * 2.0**20
+"""PyTorch DDP's default bucket_cap_mb; a sharded optimiser goes by Megatron's own buckets."""
 
 
 @dataclass(frozen=True)
@@ -160,19 +162,21 @@ def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Re
     if not kernel:
         kernel = "flash" if model.gated_mlp else "unfused"
         notes.append(f"attention kernel not stated: {kernel}")
-    scatter_gather = row.flag("scatter_gather")
+    scatter_gather, precision = row.flag("scatter_gather"), row.text("precision")
+    overlap, sharded = row.flag("overlap_dp") or False, int(row.number("zero_stage") or 0)
     return Recipe(
         global_batch=row.essential("global_batch"),
         microbatch=1,
         sequence=row.essential("seq"),
-        precision=row.text("precision"),
+        precision=precision,
         sequence_parallel=row.flag("sequence_parallel") or False,
         attention="unfused" if kernel == "unfused" else "flash",
-        zero_stage=int(row.number("zero_stage") or 0),
-        overlap_dp=row.flag("overlap_dp") or False,
+        zero_stage=sharded,
+        overlap_dp=overlap,
+        gradient_dtype="fp16" if precision == "fp16" else "fp32",
+        bucket_bytes=_DDP_BUCKET_BYTES if overlap and not sharded else Recipe.bucket_bytes,
         p2p="async" if row.flag("p2p_overlap") else "blocking",
         scatter_gather=True if scatter_gather is None else scatter_gather,
-        gradient_dtype="fp16" if row.text("precision") == "fp16" else "fp32",
     )
 
 

@@ -86,12 +86,11 @@ def validate_rows(
     waiting: list[Prepared] = []
     for row in rows:
         waiting.append(prepare_row(row))
+        advance(1)
         if sum(len(one.options) for one in waiting) >= _BATCH:
             scores += _finish(waiting)
-            advance(len(waiting))
             waiting = []
     scores += _finish(waiting)
-    advance(len(waiting))
     failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
     return ValidationReport(tuple(scores), family_scores(scores), failures)
 

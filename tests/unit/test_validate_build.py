@@ -1,0 +1,140 @@
+"""Rows to cases. The laws: what is stated is kept, what is open becomes choices, predict and validate agree."""
+
+import pytest
+
+from traincast.forecast import forecast
+from traincast.scenario import load_scenario, scenario_names
+from traincast.validate import published_files, read_published, validate_rows
+from traincast.validate.build import build_case
+from traincast.validate.measured import named_convention
+from traincast.validate.place import cluster_of, place_of
+from traincast.validate.rows import PublishedRow, RowSkippedError
+
+PLAIN = {
+    "id": "r",
+    "family": "f",
+    "hidden": "1024",
+    "layers": "24",
+    "heads": "16",
+    "vocab": "51200",
+    "seq": "1024",
+    "gpu": "A100-80GB-SXM",
+    "gpus": "16",
+    "tp": "2",
+    "pp": "4",
+    "microbatch": "2",
+    "global_batch": "32",
+    "recompute": "full",
+    "precision": "fp16",
+    "attention": "unfused",
+}
+
+
+def row(**changes: str) -> PublishedRow:
+    return PublishedRow("a.csv", 2, {**PLAIN, **changes})
+
+
+def recipes(**changes: str):
+    return [candidate.recipe for candidate in build_case(row(**changes)).candidates]
+
+
+def test_a_row_that_states_everything_has_one_candidate():
+    case = build_case(row(vpp="1", schedule="1f1b", ffn_hidden="4096"))
+    (candidate,) = case.candidates
+    assert candidate.chosen == ()
+    assert case.notes == ()
+    assert (case.mesh.tp, case.mesh.pp, case.mesh.dp) == (2, 4, 2)  # dp is what 16 GPUs leave
+    assert (candidate.recipe.schedule, candidate.recipe.microbatches(2)) == ("1f1b", 8)
+
+
+def test_open_chunks_take_every_even_split():
+    assert [recipe.vpp for recipe in recipes()] == [1, 2, 3, 6]
+    assert [recipe.vpp for recipe in recipes(schedule="interleaved")] == [2, 3, 6]
+    assert [recipe.schedule for recipe in recipes(vpp="3")] == ["interleaved"]
+    assert [recipe.schedule for recipe in recipes(pp="1", gpus="4")] == ["none"]
+
+
+def test_open_microbatch_and_recomputation_are_choices():
+    found = build_case(row(vpp="1", microbatch="", recompute="")).candidates
+    assert {candidate.recipe.microbatch for candidate in found} == {1, 2, 4, 8, 16}
+    assert {candidate.recipe.recompute for candidate in found} == {"none", "selective", "full"}
+    assert found[0].chosen == ("microbatch 1", "recompute none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "split"),
+    [
+        ({"layers": "22", "stage_layers": "first-1,last-1"}, (5, 6, 6, 5)),
+        ({"layers": "22"}, (5, 6, 6, 5)),
+        ({"layers": "25"}, (7, 6, 6, 6)),
+        ({"layers": "24", "stage_layers": "5,7,7,5"}, (5, 7, 7, 5)),
+        ({"layers": "24"}, None),
+    ],
+)
+def test_stage_layers(changes, split):
+    (recipe,) = recipes(vpp="1", **changes)
+    assert recipe.stage_layers == split
+
+
+def test_stage_layers_that_are_not_understood():
+    with pytest.raises(RowSkippedError, match="not understood"):
+        build_case(row(vpp="1", stage_layers="a,b"))
+
+
+def test_gated_rows_are_llamas_and_plain_ones_gpts():
+    gated = build_case(row(gated_mlp="y", kv_heads="4", ffn_hidden="2816")).model
+    assert (gated.positions, gated.norm, gated.tied_embeddings, gated.biases) == ("rotary", "rmsnorm", False, False)
+    assert (gated.kv_heads, gated.mlp_matrices) == (4, 3)
+    plain = build_case(row()).model
+    assert (plain.positions, plain.norm, plain.tied_embeddings, plain.ffn_hidden) == (
+        "learned",
+        "layernorm",
+        True,
+        4096,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "convention"),
+    [
+        ("hardware FLOPs incl. full recompute (SC21 eq.3)", "hardware"),
+        ("model FLOPs (formula in README, full attention)", "model"),
+        ("model FLOPs; attention NOT halved for causal", "model"),
+        ("Bridge model TFLOPs; causal attention counted at HALF", "model_causal"),
+        ("Megatron/NeMo model FLOPs (full, non-causal attention)", "model"),
+        ("model TFLOPs; LoRA uses reduced FLOPs", None),
+        ("sequences/s", None),
+        ("", None),
+    ],
+)
+def test_named_conventions(text, convention):
+    assert named_convention(text) == convention
+
+
+def test_known_clusters_are_recognised_and_others_are_built_of_usual_nodes():
+    eight_rails = {"gpus_per_node": "8", "nics_per_node": "8", "nic_gbit_per_s": "200", "nic_kind": "ib"}
+    assert place_of(row(**eight_rails)).cluster.name == "selene"
+    four_rails = {**eight_rails, "nics_per_node": "4"}
+    assert place_of(row(**four_rails)).cluster.name == "hdr4_a100"
+    silent = place_of(row())
+    assert len(silent.cluster.gpus) == 16
+    assert any("not stated" in note for note in silent.notes)
+    assert place_of(row(gpus="8", dp="1")).notes == (
+        *(note for note in place_of(row(gpus="8", dp="1")).notes if "profile" in note),
+    )  # inside a node nothing about the network has to be assumed
+
+
+def test_clusters_are_built_once():
+    before = cluster_of.cache_info().hits
+    assert place_of(row()).cluster is place_of(row()).cluster
+    assert cluster_of.cache_info().hits > before
+
+
+@pytest.mark.parametrize("study", ["sc21", "korthikanti", "vtrain"])
+def test_predict_and_validate_agree_to_the_last_bit(study):
+    scenarios = [load_scenario(name) for name in scenario_names() if name.startswith(f"{study}/")]
+    rows = {published.id: published for published in read_published(published_files())}
+    report = validate_rows([rows[scenario.published["row"]] for scenario in scenarios])
+    for scenario, score in zip(scenarios, report.rows, strict=True):
+        assert score.predicted_s == forecast(scenario, engine="analytic").step_time_s, scenario.name
+        assert score.measured_s == scenario.published["step_time_s"], scenario.name
