@@ -11,11 +11,11 @@ from traincast.cli.main import main
 
 SMALL = """\
 description: a small GPT on two pipeline stages
-model: {hidden: 1024, layers: 24, heads: 16, vocab: 51200}
+model: {hidden: 1024, layers: 8, heads: 16, vocab: 51200}
 cluster: {gpu: A100-80GB-SXM}
 parallelism: {tp: 2, pp: 2, dp: 2}
 training: {global_batch: 32, microbatch: 2, sequence: 1024, precision: fp16, recompute: full, attention: unfused}
-published: {step_time: 700 ms, source: nobody}
+published: {step_time: 200 ms, source: nobody}
 """
 
 

@@ -18,8 +18,9 @@ def traincast(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
 
 
-def test_help_names_every_command(run):
-    outcome = run("--help")
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_help_names_every_command(run, arguments):
+    outcome = run(*arguments)
     assert outcome.code == 0
     assert all(f"  {command} " in outcome.out for command in COMMANDS)
     assert outcome.err == ""
@@ -49,6 +50,7 @@ def test_version(run):
     ("arguments", "words"),
     [
         (("guess",), "No such command 'guess'"),
+        (("report",), "Missing command"),
         (("predict",), "Missing argument 'SCENARIO'"),
         (("predict", "x", "--engine", "crystal"), "'crystal' is not one of 'des', 'analytic'"),
         (("predict", "x", "--format", "xml"), "'xml' is not one of"),

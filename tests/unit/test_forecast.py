@@ -1,4 +1,4 @@
-"""The forecast: FLOP conventions against SC21's printed figures, bubbles against the formula, folded against unfolded."""
+"""The forecast: conventions against SC21's printed figures, bubbles against the formula, folded against unfolded."""
 
 from dataclasses import replace
 

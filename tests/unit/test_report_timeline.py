@@ -1,4 +1,4 @@
-"""Bars of a step, and the trace and the picture made of them. Law: bars on a stream never overlap, and fill what ran."""
+"""Bars of a step, its trace and its picture. Law: bars on a stream never overlap, and fill what ran."""
 
 import json
 from itertools import pairwise
@@ -23,7 +23,7 @@ def stepped(key, p2p="async"):
 @pytest.mark.parametrize("key", KEYS, ids=str)
 @pytest.mark.parametrize("p2p", ["async", "blocking"])
 def test_every_pass_is_one_bar_and_none_overlap(key, p2p):
-    name, p, m, v = key
+    _, p, m, v = key
     program, result = stepped(key, p2p)
     found = bars(program, result)
     passes = [bar for bar in found if bar.stream == "compute"]

@@ -23,13 +23,12 @@ _GLOBAL_VALUES = ("--catalog",)
 app = typer.Typer(
     name="traincast",
     help="Forecasts one training step of a large transformer on a GPU cluster that nobody has booked yet.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-topology_app = typer.Typer(help="Clusters: list them, show one.", no_args_is_help=True, rich_markup_mode=None)
-report_app = typer.Typer(help="Tables, figures and timelines.", no_args_is_help=True, rich_markup_mode=None)
+topology_app = typer.Typer(help="Clusters: list them, show one.", rich_markup_mode=None)
+report_app = typer.Typer(help="Tables, figures and timelines.", rich_markup_mode=None)
 
 app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
@@ -54,9 +53,7 @@ def common(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     catalog: Annotated[
         Path | None,
-        typer.Option(
-            "--catalog", metavar="DIR", help="A folder with parts and clusters of your own, searched first."
-        ),
+        typer.Option("--catalog", metavar="DIR", help="A folder with parts and clusters of your own, searched first."),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
@@ -74,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = globals_first(sys.argv[1:] if argv is None else list(argv))
     debug = "--debug" in arguments
     try:
-        code = app(arguments, prog_name="traincast", standalone_mode=False)
+        code = app(arguments or ["--help"], prog_name="traincast", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:

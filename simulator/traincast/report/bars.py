@@ -60,9 +60,7 @@ def _instructions(program: Program, rank_class: RankClass, outcome: ClassResult)
     for index, step in enumerate(program.schedule[stage]):
         where = (step.microbatch, step.chunk)
         name = PASS_NAMES[step.kind]
-        yield Bar(
-            stage, "compute", name, name, float(outcome.start_s[index]), float(outcome.end_s[index]), *where
-        )
+        yield Bar(stage, "compute", name, name, float(outcome.start_s[index]), float(outcome.end_s[index]), *where)
         messages: tuple[tuple[Stream, str, float, float], ...] = (
             ("pp-recv", f"receive for {name}", outcome.input_start_s[index], outcome.input_end_s[index]),
             ("pp-send", f"send {name}", outcome.output_start_s[index], outcome.output_end_s[index]),
@@ -76,9 +74,7 @@ def _buckets(rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:
     times = zip(outcome.bucket_start_s, outcome.bucket_end_s, strict=True)
     for number, (start, end) in enumerate(times):
         if end > start:
-            yield Bar(
-                rank_class.stage, "dp", REDUCTION, f"gradient bucket {number}", float(start), float(end)
-            )
+            yield Bar(rank_class.stage, "dp", REDUCTION, f"gradient bucket {number}", float(start), float(end))
 
 
 def _tail(rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:

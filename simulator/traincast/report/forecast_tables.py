@@ -30,9 +30,7 @@ def forecast_tables(forecast: "Forecast") -> tuple[Table, ...]:
 
 def summary_table(forecast: "Forecast") -> Table:
     """Step time and rates, each with its unit and convention."""
-    return Table(
-        f"Forecast: {forecast.scenario}", ("figure", "value", "unit", "remark"), tuple(_summary(forecast))
-    )
+    return Table(f"Forecast: {forecast.scenario}", ("figure", "value", "unit", "remark"), tuple(_summary(forecast)))
 
 
 def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
@@ -78,9 +76,7 @@ def published_table(forecast: "Forecast", published: Mapping[str, Any]) -> Table
     return Table(title, ("figure", "published", "forecast", "unit", "error %"), tuple(rows))
 
 
-def published_pairs(
-    forecast: "Forecast", published: Mapping[str, Any]
-) -> Iterator[tuple[str, str, float, float]]:
+def published_pairs(forecast: "Forecast", published: Mapping[str, Any]) -> Iterator[tuple[str, str, float, float]]:
     """(figure, unit, published, forecast) of the figures that a scenario states."""
     step_time = published.get("step_time_s")
     if step_time:
@@ -103,16 +99,16 @@ def breakdown_table(forecast: "Forecast") -> Table:
     """Where the step goes, mean over stages."""
     seconds = forecast.breakdown.mean_s
     rows: list[tuple[object, ...]] = [
-        (label, seconds[label], 100 * seconds[label] / forecast.step_time_s) for label in LABELS
+        (label, seconds[label], _percent(100 * seconds[label] / forecast.step_time_s)) for label in LABELS
     ]
-    rows.append(("total", sum(seconds[label] for label in LABELS), 100.0))
+    rows.append(("total", sum(seconds[label] for label in LABELS), _percent(100.0)))
     return Table("Where the time goes (mean over stages)", ("label", "seconds", "share %"), tuple(rows))
 
 
 def traffic_table(forecast: "Forecast") -> Table:
     """What one GPU sends along each axis in one step."""
     rows = tuple(
-        (axis, round(row.calls), row.bytes_per_gpu / _GB, row.exposed_s, 100 * row.cross_node_share)
+        (axis, round(row.calls), row.bytes_per_gpu / _GB, row.exposed_s, _percent(100 * row.cross_node_share))
         for axis, row in forecast.traffic.items()
     )
     columns = ("axis", "calls", "GB per GPU", "exposed s", "across nodes %")
@@ -120,37 +116,39 @@ def traffic_table(forecast: "Forecast") -> Table:
 
 
 def memory_table(forecast: "Forecast") -> Table:
-    """Memory of the first stages, the fullest and the last; JSON holds all of them."""
+    """Memory of the first stages, the fullest and the last, an item a row; JSON holds all stages."""
     memory = forecast.memory
     stages = memory.per_stage
-    chosen = {
-        stages[0].stage,
-        memory.worst.stage,
-        stages[-1].stage,
-        *(one.stage for one in stages[:_SHOWN_STAGES]),
-    }
-    items = list(stages[0].items)
-    rows = tuple(
-        (one.stage, *(one.items[item] / _GIB for item in items), one.total_bytes / _GIB)
-        for one in stages
-        if one.stage in chosen
-    )
-    some = "" if len(rows) == len(stages) else f", {len(rows)} of {len(stages)} stages"
+    wanted = {stages[0].stage, memory.worst.stage, stages[-1].stage, *(one.stage for one in stages[:_SHOWN_STAGES])}
+    shown = [one for one in stages if one.stage in wanted]
+    rows = [(item.replace("_", " "), *(one.items[item] / _GIB for one in shown)) for item in shown[0].items]
+    rows.append(("total", *(one.total_bytes / _GIB for one in shown)))
+    some = "" if len(shown) == len(stages) else f", {len(shown)} of {len(stages)} stages"
     title = f"Memory per GPU [GiB] of {memory.limit_bytes / _GIB:.1f}: {memory.verdict}{some}"
-    return Table(title, ("stage", *(item.replace("_", " ") for item in items), "total"), rows)
+    return Table(title, ("item", *(f"stage {one.stage}" for one in shown)), tuple(_rounded(row) for row in rows))
+
+
+def _rounded(row: tuple[object, ...]) -> tuple[object, ...]:
+    """Numbers with two decimals on screen."""
+    return tuple(Cell(cell, f"{cell:.2f}") if isinstance(cell, float) else cell for cell in row)
 
 
 def bubble_table(forecast: "Forecast") -> Table:
     """Pipeline idle time under both definitions, as found and by the schedule's formula."""
     bubble = forecast.bubble
     rows = (
-        ("of ideal time (SC21)", 100 * bubble.share_of_ideal, 100 * bubble.formula_share_of_ideal),
-        ("of the step (GPipe)", 100 * bubble.share_of_step, 100 * bubble.formula_share_of_step),
+        ("of ideal time (SC21)", _percent(100 * bubble.share_of_ideal), _percent(100 * bubble.formula_share_of_ideal)),
+        ("of the step (GPipe)", _percent(100 * bubble.share_of_step), _percent(100 * bubble.formula_share_of_step)),
     )
     return Table("Pipeline bubble", ("share", "this step %", "formula %"), rows)
 
 
+def _percent(value: float) -> Cell:
+    """One decimal."""
+    return Cell(value, f"{value:.1f}")
+
+
 def _number(value: float) -> Cell:
     """Four significant digits, whole digits never cut, thousands marked."""
-    text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    text = f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:#.4g}"
     return Cell(value, text)

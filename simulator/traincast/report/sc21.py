@@ -56,9 +56,7 @@ def sc21_scenarios() -> tuple["Scenario", ...]:
     return tuple(load_scenario(str(path)) for path in found)
 
 
-def forecast_table1(
-    scenarios: Sequence["Scenario"], advance: Callable[[int], object] = lambda done: None
-) -> list[Row]:
+def forecast_table1(scenarios: Sequence["Scenario"], advance: Callable[[int], object] = lambda done: None) -> list[Row]:
     """One row a scenario: shape, published figures, forecast, error."""
     from traincast.forecast import forecast
 
@@ -135,9 +133,7 @@ def write_sc21(rows: Sequence[Row], folder: Path) -> tuple[Path, ...]:
         draw_table1(rows, paths[2])
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"cannot write into {folder}: {reason}", fix="name a folder that is writable"
-        ) from error
+        raise UsageError(f"cannot write into {folder}: {reason}", fix="name a folder that is writable") from error
     return paths
 
 
@@ -194,9 +190,7 @@ def draw_table1(rows: Sequence[Row], path: Path, *, dpi: int = 160) -> None:
     hues = [_FITTED if row["status"] == "fitted" else _PREDICTED for row in shown]
     lower.bar(places, [row["error_pct"] for row in shown], color=hues, width=0.6)
     if _FITTED in hues:
-        lower.legend(
-            handles=[_patch(_FITTED, "fitted on"), _patch(_PREDICTED, "scored")], frameon=False, ncols=2
-        )
+        lower.legend(handles=[_patch(_FITTED, "fitted on"), _patch(_PREDICTED, "scored")], frameon=False, ncols=2)
     lower.axhline(0.0, color=_INK, linewidth=0.8)
     lower.set_ylabel("error of\nstep time [%]", color=_INK)
     lower.set_xticks(places, [f"{row['model']}\n{row['gpus']} GPUs" for row in shown], fontsize=8)

@@ -41,10 +41,6 @@ def sweep_table(outcome: "SweepOutcome", top: int | None = None) -> Table:
         axes = (shape.tp, shape.pp, shape.dp, shape.vpp, shape.microbatch)
         rows.append((rank, *axes, *figures, row.verdict))
     shown = (
-        f"{len(rows)} of {len(outcome.ranked)} evaluated shapes"
-        if len(rows) < len(outcome.ranked)
-        else "all shapes"
+        f"{len(rows)} of {len(outcome.ranked)} evaluated shapes" if len(rows) < len(outcome.ranked) else "all shapes"
     )
-    return Table(
-        f"Sweep of {outcome.scenario} on {outcome.world} GPUs: {shown}, fastest first", COLUMNS, tuple(rows)
-    )
+    return Table(f"Sweep of {outcome.scenario} on {outcome.world} GPUs: {shown}, fastest first", COLUMNS, tuple(rows))

@@ -109,9 +109,7 @@ def plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence | set | frozenset):
-        return [
-            plain(item) for item in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)
-        ]
+        return [plain(item) for item in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
     if hasattr(value, "tolist"):
         return plain(cast(Any, value).tolist())
     return str(value)

@@ -3,7 +3,8 @@
 Vocabulary of the graph, which every builder and importer keeps to. Vertices are strings; by ``kind`` they
 have
 
-- ``gpu``: ``node`` (int), ``index`` in the node, ``model`` (catalogue name), ``design`` (the node's type)
+- ``gpu``: ``node`` (int), ``index`` in the node, ``model`` (catalogue name), ``design`` (the node's type);
+  where it is not as it should be also ``speed`` (share of its rate that it reaches) or ``dead`` (true)
 - ``nvswitch``: ``latency_s``, ``units``; all NVSwitch chips of one NVLink domain are one vertex
 - ``pcie`` (a PCIe switch), ``cpu`` (a socket or NUMA domain): ``node``
 - ``nic``: ``node``, ``rail`` (its index in the node)
@@ -29,6 +30,7 @@ from traincast.errors import TopologyError
 from traincast.topology.flat import Fabric, flatten
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Tier = Literal["self", "nvlink", "pcie", "leaf", "spine", "core"]
 TIERS: Final[tuple[Tier, ...]] = ("self", "nvlink", "pcie", "leaf", "spine", "core")
 """What a path or a group crosses at most, from nothing to the core of the fabric."""
@@ -40,9 +42,10 @@ PLACES: Final = ("node", "domain", "leaf", "spine", "core")
 class Cluster:
     """A cluster. Compared by identity: it is built once and shared.
 
-    `gpus` are graph keys in physical order (node by node), `gpu_model` the catalogue name of each,
-    `node_index` the node of each. `gpus_per_node` and `nics_per_node` are those of most nodes. `fabric` holds
-    the flattened arrays.
+    `gpus` are graph keys in physical order (node by node) without the dead ones, `gpu_model` the catalogue
+    name of each, `node_index` the node of each (numbers may have gaps). `gpus_per_node` and `nics_per_node`
+    are those of most nodes. `fabric` holds the flattened arrays. `gpu_speed` is the share of its rate that
+    each GPU reaches, 1.0 unless it is degraded; it cannot be written to.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Cluster:
     nics_per_node: int
     assumptions: tuple[str, ...]
     fabric: Fabric
+    gpu_speed: Floats
 
     @property
     def nodes(self) -> int:
@@ -80,26 +84,31 @@ class Cluster:
 
 def make_cluster(name: str, graph: "nx.Graph[str]", assumptions: tuple[str, ...] = ()) -> Cluster:
     """A cluster from a graph in the vocabulary above. Raises TopologyError for a graph without a GPU."""
-    found: list[tuple[str, dict[str, Any]]] = [
+    physical: list[tuple[str, dict[str, Any]]] = [
         (key, data) for key, data in graph.nodes(data=True) if data["kind"] == "gpu"
     ]
+    physical.sort(key=lambda item: (item[1]["node"], item[1]["index"]))
+    found = [item for item in physical if not item[1].get("dead", False)]
     if not found:
         raise TopologyError(f"{name} has no GPU", fix="give it at least one node with a GPU")
-    found.sort(key=lambda item: (item[1]["node"], item[1]["index"]))
     gpus = tuple(key for key, _ in found)
+    everyone = gpus if len(found) == len(physical) else tuple(key for key, _ in physical)
     node_index = np.array([data["node"] for _, data in found], dtype=np.int64)
+    nodes, gpus_of_node = np.unique(node_index, return_counts=True)
     nics = Counter(data["node"] for _, data in graph.nodes(data=True) if data["kind"] == "nic")
-    nics_of_node = [nics[int(node)] for node in np.unique(node_index)]
+    speed = np.array([data.get("speed", 1.0) for _, data in found], dtype=np.float64)
+    speed.setflags(write=False)
     return Cluster(
         name=name,
         graph=graph,
         gpus=gpus,
         gpu_model=tuple(data["model"] for _, data in found),
         node_index=node_index,
-        gpus_per_node=_most_common(np.unique(node_index, return_counts=True)[1].tolist()),
-        nics_per_node=_most_common(nics_of_node),
+        gpus_per_node=_most_common(gpus_of_node.tolist()),
+        nics_per_node=_most_common([nics[node] for node in nodes.tolist()]),
         assumptions=assumptions,
-        fabric=flatten(graph, gpus),
+        fabric=flatten(graph, gpus, everyone),
+        gpu_speed=speed,
     )
 
 

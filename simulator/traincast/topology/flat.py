@@ -13,7 +13,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from traincast.topology.affinity import nearest_nics
+from traincast.topology.affinity import Data, Near, nearest_nics
 from traincast.topology.paths import up_and_down
 
 Ints = npt.NDArray[np.int64]
@@ -64,74 +64,86 @@ class Fabric:
     core_latency_s: float
 
 
-@dataclass
-class _Kinds:
-    """Vertices by kind, and the neighbours of a vertex by kind."""
+@dataclass(frozen=True, eq=False)
+class _View:
+    """A graph as plain dictionaries: networkx's own views cost a call for every look."""
 
-    graph: "nx.Graph[str]"
+    data: Data
+    around: Near
     by_kind: Mapping[str, list[str]]
 
     def near(self, key: str, kind: str) -> list[str]:
-        data = self.graph.nodes
-        return [other for other in self.graph[key] if data[other]["kind"] == kind]
+        return [other for other in self.around[key] if self.data[other]["kind"] == kind]
 
     def attribute(self, keys: Sequence[str], name: str, default: Any = None) -> list[Any]:
-        data = self.graph.nodes
-        return [data[key].get(name, default) for key in keys]
+        return [self.data[key].get(name, default) for key in keys]
 
 
-def flatten(graph: "nx.Graph[str]", gpus: Sequence[str]) -> Fabric:
-    """The arrays of a graph in the vocabulary of `cluster`; `gpus` gives the order of the GPUs."""
+def view_of(graph: "nx.Graph[str]") -> _View:
+    """The vertices and edges of a graph, and its vertices by kind."""
+    data = {key: attributes for key, attributes in graph.nodes(data=True)}
     by_kind: dict[str, list[str]] = {}
-    for key, kind in graph.nodes(data="kind"):
-        by_kind.setdefault(str(kind), []).append(key)
-    kinds = _Kinds(graph, by_kind)
-    nics = by_kind.get("nic", [])
-    leaves = by_kind.get("leaf", [])
-    tree = _tree(kinds, leaves)
+    for key, attributes in data.items():
+        by_kind.setdefault(str(attributes["kind"]), []).append(key)
+    return _View(data, dict(graph.adjacency()), by_kind)
+
+
+def flatten(graph: "nx.Graph[str]", gpus: Sequence[str], physical: Sequence[str] | None = None) -> Fabric:
+    """The arrays of a graph in the vocabulary of `cluster`; `gpus` gives the order of the GPUs.
+
+    `physical` lists all GPUs, also those that are not used: NICs are dealt out among them, so that a dead GPU
+    does not leave its NICs to its neighbours.
+    """
+    view = view_of(graph)
+    everyone = gpus if physical is None else physical
+    nics = view.by_kind.get("nic", [])
+    leaves = view.by_kind.get("leaf", [])
+    tree = _tree(view, leaves)
     pod = tree.pop("leaf_pod")
-    affinity = nearest_nics(graph, gpus, nics)
-    wires = _nic_wires(kinds, nics, {key: number for number, key in enumerate(leaves)})
-    wires["nic_latency_s"] = wires["nic_latency_s"] + _bus_latency(graph, affinity, nics)
-    gpu_nics = _padded([affinity[key] for key in gpus])
-    first = gpu_nics[:, 0] if gpu_nics.shape[1] else np.full(len(gpus), -1, dtype=np.int64)
+    affinity = nearest_nics(view.data, view.around, everyone, nics)
+    wires = _nic_wires(view, nics, {key: number for number, key in enumerate(leaves)})
+    wires["nic_latency_s"] = wires["nic_latency_s"] + _bus_latency(graph, view, everyone, affinity, nics)
+    if everyone is not gpus:
+        place = {key: number for number, key in enumerate(everyone)}
+        affinity = affinity[[place[key] for key in gpus]]
+    first = affinity[:, 0] if affinity.shape[1] else np.full(len(gpus), -1, dtype=np.int64)
     leaf = np.where(first >= 0, wires["nic_leaf"][first], -1) if nics else first
-    unit = np.array([*kinds.attribute(leaves, "unit", 0), -1], dtype=np.int64)
+    unit = np.array([*view.attribute(leaves, "unit", 0), -1], dtype=np.int64)
     return Fabric(
-        **_gpu_arrays(kinds, gpus),
+        **_gpu_arrays(view, gpus),
         gpu_unit=_compact(unit[leaf]),
         gpu_pod=_compact(pod[leaf]),
-        gpu_nics=gpu_nics,
+        gpu_nics=affinity,
         nic_keys=tuple(nics),
         **wires,
         leaf_keys=tuple(leaves),
-        leaf_rail=np.array(kinds.attribute(leaves, "rail", -1), dtype=np.int64),
-        leaf_latency_s=np.array(kinds.attribute(leaves, "latency_s", 0.0), dtype=np.float64),
+        leaf_rail=np.array(view.attribute(leaves, "rail", -1), dtype=np.int64),
+        leaf_latency_s=np.array(view.attribute(leaves, "latency_s", 0.0), dtype=np.float64),
         **tree,
-        core_latency_s=max(kinds.attribute(by_kind.get("core", []), "latency_s", 0.0), default=0.0),
+        core_latency_s=max(view.attribute(view.by_kind.get("core", []), "latency_s", 0.0), default=0.0),
     )
 
 
-def _gpu_arrays(kinds: _Kinds, gpus: Sequence[str]) -> dict[str, Any]:
+def _gpu_arrays(view: _View, gpus: Sequence[str]) -> dict[str, Any]:
     """Domains, and what each GPU has towards NVLink and towards its host."""
-    graph = kinds.graph
+    data, around = view.data, view.around
     domain_of: dict[object, int] = {}
     domain, nvlink, nvlink_s, bus, bus_s, switched, switch_s = [], [], [], [], [], [], []
     for key in gpus:
-        name: object = graph.nodes[key]["node"]
+        name: object = data[key]["node"]
         rate, wait, host_rate, host_wait, switch = 0.0, 0.0, 0.0, 0.0, None
-        for other, edge in graph[key].items():
+        for other, edge in around[key].items():
             if edge["kind"] == "nvlink":
                 rate += edge["bandwidth_bytes_per_s"]
                 wait = edge["latency_s"]
-                switch = other if graph.nodes[other]["kind"] == "nvswitch" else switch
+                switch = other if data[other]["kind"] == "nvswitch" else switch
             else:
                 host_rate, host_wait = edge["bandwidth_bytes_per_s"], edge["latency_s"]
         name = switch or name
         if name not in domain_of:
             domain_of[name] = len(domain_of)
             switched.append(switch is not None)
-            switch_s.append(graph.nodes[switch]["latency_s"] if switch else 0.0)
+            switch_s.append(data[switch]["latency_s"] if switch else 0.0)
         domain.append(domain_of[name])
         nvlink.append(rate)
         nvlink_s.append(wait)
@@ -148,14 +160,13 @@ def _gpu_arrays(kinds: _Kinds, gpus: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _nic_wires(kinds: _Kinds, nics: Sequence[str], leaf_number: Mapping[str, int]) -> dict[str, Any]:
+def _nic_wires(view: _View, nics: Sequence[str], leaf_number: Mapping[str, int]) -> dict[str, Any]:
     """Leaf, bandwidth and latency of each NIC; a NIC without a leaf has bandwidth 0 and leaf -1."""
-    graph = kinds.graph
     leaf, rate, cap, wait, host = [], [], [], [], []
     hosts: dict[str, int] = {}
     for key in nics:
         port, bus, path, at, on = 0.0, np.inf, 0.0, -1, key
-        for other, edge in graph[key].items():
+        for other, edge in view.around[key].items():
             if other in leaf_number:
                 at, port = leaf_number[other], edge["bandwidth_bytes_per_s"]
                 path += edge["latency_s"]
@@ -166,8 +177,8 @@ def _nic_wires(kinds: _Kinds, nics: Sequence[str], leaf_number: Mapping[str, int
         cap.append(min(port, bus))
         wait.append(path)
         host.append(hosts.setdefault(on, len(hosts)))
-    node = np.array(kinds.attribute(nics, "node", 0), dtype=np.int64)
-    rail = np.array(kinds.attribute(nics, "rail", 0), dtype=np.int64)
+    node = np.array(view.attribute(nics, "node", 0), dtype=np.int64)
+    rail = np.array(view.attribute(nics, "rail", 0), dtype=np.int64)
     shape = (int(node.max()) + 1, int(rail.max()) + 1) if len(nics) else (0, 0)
     rail_nic = np.full(shape, -1, dtype=np.int64)
     rail_nic[node, rail] = np.arange(len(nics))
@@ -183,41 +194,47 @@ def _nic_wires(kinds: _Kinds, nics: Sequence[str], leaf_number: Mapping[str, int
     }
 
 
-def _bus_latency(graph: "nx.Graph[str]", affinity: Mapping[str, list[int]], nics: Sequence[str]) -> Floats:
+def _bus_latency(
+    graph: "nx.Graph[str]", view: _View, gpus: Sequence[str], affinity: Ints, nics: Sequence[str]
+) -> Floats:
     """From a GPU to each NIC near it, over PCIe [s]; the farthest of the GPUs that use a NIC counts."""
     known: dict[tuple[object, ...], float] = {}
-    wait = np.zeros(len(nics))
-    for gpu, near in affinity.items():
-        data = graph.nodes[gpu]
+    wait = [0.0] * len(nics)
+    rails = view.attribute(nics, "rail")
+    for gpu, near in zip(gpus, affinity.tolist(), strict=True):
+        data = view.data[gpu]
         for nic in near:
-            pattern = (data["design"], data["index"], graph.nodes[nics[nic]]["rail"])
+            if nic < 0:
+                break
+            pattern = (data["design"], data["index"], rails[nic])
             if pattern not in known:
                 path = up_and_down(graph, gpu, nics[nic])
                 known[pattern] = sum(graph.edges[pair]["latency_s"] for pair in pairwise(path))
             wait[nic] = max(wait[nic], known[pattern])
-    return wait
+    return np.array(wait)
 
 
-def _tree(kinds: _Kinds, leaves: Sequence[str]) -> dict[str, Any]:
+def _tree(view: _View, leaves: Sequence[str]) -> dict[str, Any]:
     """Blocks of leaves and spines, and the capacity of their uplinks. A leaf without a spine is a block of
     its own."""
-    graph = kinds.graph
+    data, around = view.data, view.around
     block_of: dict[object, int] = {}
     pod_of: dict[object, int] = {}
-    spines: dict[int, list[str]] = {}
+    members: list[dict[str, None]] = []
     leaf_block, leaf_up, leaf_up_s, pods = [], [], [], []
     for key in leaves:
-        up = kinds.near(key, "spine")
-        name: object = graph.nodes[up[0]]["block"] if up else key
+        up = view.near(key, "spine")
+        name: object = data[up[0]]["block"] if up else key
         if name not in block_of:
             block_of[name] = len(block_of)
-            pods.append(pod_of.setdefault(graph.nodes[up[0]]["pod"] if up else key, len(pod_of)))
+            members.append({})
+            pods.append(pod_of.setdefault(data[up[0]]["pod"] if up else key, len(pod_of)))
         leaf_block.append(block_of[name])
-        spines.setdefault(block_of[name], up)
-        leaf_up.append(sum(graph[key][spine]["bandwidth_bytes_per_s"] for spine in up))
-        leaf_up_s.append(max((graph[key][spine]["latency_s"] for spine in up), default=0.0))
-    ups = [[graph[s][c] for s in spines[b] for c in kinds.near(s, "core")] for b in range(len(spines))]
-    waits = [max(kinds.attribute(spines[b], "latency_s", 0.0), default=0.0) for b in range(len(spines))]
+        members[block_of[name]].update(dict.fromkeys(up))
+        leaf_up.append(sum(around[key][spine]["bandwidth_bytes_per_s"] for spine in up))
+        leaf_up_s.append(max((around[key][spine]["latency_s"] for spine in up), default=0.0))
+    ups = [[around[s][c] for s in spines for c in view.near(s, "core")] for spines in members]
+    waits = [max(view.attribute(list(spines), "latency_s", 0.0), default=0.0) for spines in members]
     block = np.array(leaf_block, dtype=np.int64)
     pod = np.array(pods, dtype=np.int64)
     return {
@@ -229,13 +246,6 @@ def _tree(kinds: _Kinds, leaves: Sequence[str]) -> dict[str, Any]:
         "block_up_latency_s": np.array([max((e["latency_s"] for e in edges), default=0.0) for edges in ups]),
         "block_latency_s": np.array(waits, dtype=np.float64),
     }
-
-
-def _padded(lists: Sequence[Sequence[int]]) -> Ints:
-    """Rows of unequal length as one array, filled up with -1."""
-    width = max((len(row) for row in lists), default=0)
-    rows = [[*row, *[-1] * (width - len(row))] for row in lists]
-    return np.array(rows, dtype=np.int64).reshape(len(lists), width)
 
 
 def _compact(numbers: Ints) -> Ints:
