@@ -172,6 +172,8 @@ def prepare(scenario: "Scenario") -> Prepared:
         profile, note = find_profile(gpu.name, None)
     job = Job(scenario.model, scenario.mesh, scenario.recipe, profile, cluster, gpu)
     notes = (*scenario.assumptions, *cluster.assumptions, *((note,) if note else ()))
+    if job.recipe.overlap_dp and not job.overlaps_gradients:
+        notes = (*notes, f"{profile.name}: gradients are reduced after the last backward where pp > 1")
     return Prepared(scenario, job, notes)
 
 

@@ -68,7 +68,8 @@ class Traits:
     """What a software stack does, as its sources say: not numbers to fit.
 
     `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps. The others are fields of
-    `model.operators.Block`, see there.
+    `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more
+    than one stage (SC21's scripts use the overlapping DDP with one stage only).
     """
 
     nccl: str = "2.8"
@@ -76,6 +77,7 @@ class Traits:
     fused_accumulation: bool = False
     overlap_tp: bool = False
     dropout: bool = True
+    overlap_dp_in_pipeline: bool = True
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,9 +74,7 @@ class SweepOutcome:
             "too_big": self.too_big,
             "refused": self.refused,
             "refusals": list(self.refusals),
-            "shapes": [
-                {"rank": rank, **row.as_dict()} for rank, row in enumerate(self.ranked[:top], start=1)
-            ],
+            "shapes": [{"rank": rank, **row.as_dict()} for rank, row in enumerate(self.ranked[:top], start=1)],
         }
 
 
@@ -87,24 +85,18 @@ def parse_axes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         name, _, values = text.partition("=")
         name = name.strip().lower()
         if name not in AXES:
-            raise UsageError(
-                f"no axis {name!r} to sweep", where="--axis", fix=f"use one of {', '.join(AXES)}"
-            )
+            raise UsageError(f"no axis {name!r} to sweep", where="--axis", fix=f"use one of {', '.join(AXES)}")
         try:
             numbers = tuple(dict.fromkeys(int(value) for value in values.split(",")))
         except ValueError:
             numbers = ()
         if not numbers or min(numbers) < 1:
-            raise UsageError(
-                f"{text!r} lists no whole numbers from 1 up", where="--axis", fix="write it like tp=1,2,4"
-            )
+            raise UsageError(f"{text!r} lists no whole numbers from 1 up", where="--axis", fix="write it like tp=1,2,4")
         axes[name] = numbers
     return axes
 
 
-def enumerate_shapes(
-    scenario: "Scenario", axes: Mapping[str, Sequence[int]] | None = None
-) -> tuple[Shape, ...]:
+def enumerate_shapes(scenario: "Scenario", axes: Mapping[str, Sequence[int]] | None = None) -> tuple[Shape, ...]:
     """Every shape of the scenario's world that its model and batch allow, in ascending order.
 
     `axes` restricts axes to values; the others take every divisor. Raises ShapeError, with the refusal of one

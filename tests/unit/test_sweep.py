@@ -86,14 +86,3 @@ def test_axes_are_parsed():
     assert parse_axes(["tp=1,2,2", "microbatch= 4"]) == {"tp": (1, 2), "microbatch": (4,)}
     with pytest.raises(UsageError, match="no axis"):
         parse_axes(["cp=2"])
-
-
-@pytest.mark.slow
-def test_tp_8_without_a_pipeline_leads_on_the_18_billion_row():
-    """SC21 Table 1 ran 18.4 billion parameters as TP8 PP1; TP16 leaves the node and falls far behind (Fig. 13)."""
-    from traincast.scenario import load_scenario
-
-    scenario = load_scenario("sc21/t1_18p4b")
-    outcome = evaluate_shapes(scenario, enumerate_shapes(scenario, {"tp": (8, 16), "vpp": (1,), "microbatch": (4, 8)}))
-    best = {tp: min(row.step_time_s for row in outcome.ranked if row.shape.tp == tp) for tp in (8, 16)}
-    assert best[16] > 1.3 * best[8]

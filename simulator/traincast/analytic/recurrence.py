@@ -29,8 +29,7 @@ def evaluate(program: Program) -> Result:
     finish_s = ends[plan.ends].max(axis=1)
     starts, ends = np.append(starts, np.nan), np.append(ends, np.nan)
     classes = tuple(
-        _collect(index, starts, ends, finish)
-        for index, finish in zip(plan.classes, finish_s.tolist(), strict=True)
+        _collect(index, starts, ends, finish) for index, finish in zip(plan.classes, finish_s.tolist(), strict=True)
     )
     return Result(float(finish_s.max(initial=0.0)), classes)
 

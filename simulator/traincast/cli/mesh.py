@@ -15,9 +15,7 @@ def mesh(
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
     cp: Annotated[int, typer.Option(help="Context-parallel ranks.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
-    dp: Annotated[
-        int | None, typer.Option(help="Data-parallel ranks; by default what the world leaves.")
-    ] = None,
+    dp: Annotated[int | None, typer.Option(help="Data-parallel ranks; by default what the world leaves.")] = None,
     ep: Annotated[int, typer.Option(help="Expert-parallel ranks.")] = 1,
     etp: Annotated[int | None, typer.Option(help="Tensor-parallel ranks of experts; by default 1.")] = None,
     world: Annotated[int | None, typer.Option(help="Number of ranks, to check or to divide.")] = None,
@@ -38,9 +36,7 @@ def mesh(
     hidden: Annotated[int | None, typer.Option(help="Hidden size.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
     kv_heads: Annotated[int | None, typer.Option(help="Key and value heads.")] = None,
-    ffn_hidden: Annotated[
-        int | None, typer.Option(help="Inner size of the MLP (of an expert, with experts).")
-    ] = None,
+    ffn_hidden: Annotated[int | None, typer.Option(help="Inner size of the MLP (of an expert, with experts).")] = None,
     vocab: Annotated[int | None, typer.Option(help="Vocabulary, padded.")] = None,
     experts: Annotated[int | None, typer.Option(help="Routed experts.")] = None,
     global_batch: Annotated[int | None, typer.Option(help="Sequences a step.")] = None,
@@ -49,9 +45,7 @@ def mesh(
     fsdp: Annotated[
         str | None, typer.Option(metavar="AXES", help="FSDP's data axes: dp, dp-cp or edp ('mesh': unnamed).")
     ] = None,
-    hsdp: Annotated[
-        str | None, typer.Option(metavar="RxS", help="HSDP's replicas and shards, such as 2x4.")
-    ] = None,
+    hsdp: Annotated[str | None, typer.Option(metavar="RxS", help="HSDP's replicas and shards, such as 2x4.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Cut nothing short.")] = False,
     fmt: FormatOption = None,
     output: OutputOption = None,

@@ -229,6 +229,4 @@ def _cut(title: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]
     if everything or len(rows) <= _SHORT_TABLE:
         return Table(title, columns, tuple(rows))
     left_out = len(rows) - _ROWS
-    return Table(
-        f"{title} (first {_ROWS}; {left_out} left out, --all shows them)", columns, tuple(rows[:_ROWS])
-    )
+    return Table(f"{title} (first {_ROWS}; {left_out} left out, --all shows them)", columns, tuple(rows[:_ROWS]))

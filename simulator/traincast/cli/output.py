@@ -132,9 +132,7 @@ def _print_rich(tables: Sequence[Table]) -> None:
     for number, table in enumerate(tables):
         if number:
             console.print()
-        shown = RichTable(
-            title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold"
-        )
+        shown = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
         for index, column in enumerate(table.columns):
             justify = "right" if is_numeric_column(table, index) else "left"
             shown.add_column(Text(column), justify=justify, overflow="fold")  # type: ignore[arg-type]

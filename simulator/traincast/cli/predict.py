@@ -24,15 +24,11 @@ class EngineName(StrEnum):
 
 ScenarioArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="SCENARIO", help="A scenario file, or the name of one that comes along (sc21/t1_1008b)."
-    ),
+    typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of one that comes along (sc21/t1_1008b)."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Overrides one key, such as parallelism.tp=4. Repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Overrides one key, such as parallelism.tp=4. Repeatable."),
 ]
 
 
@@ -67,9 +63,7 @@ def parse_overrides(texts: Sequence[str]) -> list[tuple[str, str]]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(
-                f"{text!r} is not KEY=VALUE", where="--set", fix="write it like --set parallelism.tp=4"
-            )
+            raise UsageError(f"{text!r} is not KEY=VALUE", where="--set", fix="write it like --set parallelism.tp=4")
         pairs.append((key.strip(), value.strip()))
     return pairs
 

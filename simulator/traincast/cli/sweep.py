@@ -21,9 +21,7 @@ def sweep(
             help="Only these values of tp, pp, dp, vpp or microbatch. Others: all legal ones. Repeatable.",
         ),
     ] = None,
-    top: Annotated[
-        int | None, typer.Option("--top", min=1, metavar="K", help="Only the K fastest shapes.")
-    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="K", help="Only the K fastest shapes.")] = None,
     overrides: SetOption = None,
     fmt: FormatOption = None,
     output: OutputOption = None,

@@ -19,9 +19,7 @@ def validate(
     ] = None,
     max_mape: Annotated[
         float | None,
-        typer.Option(
-            "--max-mape", metavar="PERCENT", help="Exit with 1 when a family's mean error is above this."
-        ),
+        typer.Option("--max-mape", metavar="PERCENT", help="Exit with 1 when a family's mean error is above this."),
     ] = None,
     fmt: FormatOption = None,
     output: OutputOption = None,

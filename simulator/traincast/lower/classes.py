@@ -86,7 +86,7 @@ class CostBook:
         if group is None:
             return ()
         recipe = self.job.recipe
-        if not recipe.overlap_dp:
+        if not self.job.overlaps_gradients:
             size = self.stage_parameters(stage) * float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
             return (ReduceBucket(None, 0.0, self.reduce_s(size, group), size),)
         found = []

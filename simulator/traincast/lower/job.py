@@ -30,3 +30,9 @@ class Job:
     def chunks(self) -> int:
         """Chunks (virtual stages) that a rank holds (v)."""
         return self.recipe.vpp
+
+    @property
+    def overlaps_gradients(self) -> bool:
+        """Gradient buckets reduce while backward runs: asked for, and possible in this stack."""
+        possible = self.mesh.pp == 1 or self.profile.traits.overlap_dp_in_pipeline
+        return self.recipe.overlap_dp and possible

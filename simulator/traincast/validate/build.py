@@ -125,9 +125,7 @@ def _mesh(row: PublishedRow) -> "Mesh":
     return Mesh(tp=tp, pp=pp, dp=dp)
 
 
-def _candidates(
-    row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: list[str]
-) -> Iterator[Candidate]:
+def _candidates(row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: list[str]) -> Iterator[Candidate]:
     """Every recipe that the row leaves possible; what is stated has one choice."""
     base = _base_recipe(row, model, notes)
     microbatches = _microbatches(row, base.global_batch, mesh.dp)
@@ -185,9 +183,7 @@ def _microbatches(row: PublishedRow, global_batch: int, dp: int) -> tuple[int, .
     if stated is not None:
         return (stated,)
     per_replica = max(1, global_batch // dp)
-    return tuple(
-        size for size in range(1, min(per_replica, _LARGEST_MICROBATCH) + 1) if per_replica % size == 0
-    )
+    return tuple(size for size in range(1, min(per_replica, _LARGEST_MICROBATCH) + 1) if per_replica % size == 0)
 
 
 def _chunk_counts(row: PublishedRow, layers: int, pp: int) -> tuple[int, ...]:
@@ -230,9 +226,7 @@ def _stage_layers(row: PublishedRow, layers: int, pp: int, vpp: int) -> tuple[tu
     if stated:
         split = _layer_list(stated)
         if len(split) != pp * vpp or sum(split) != layers:
-            raise RowSkippedError(
-                f"stage_layers {stated!r} does not place {layers} layers on {pp} x {vpp} chunks"
-            )
+            raise RowSkippedError(f"stage_layers {stated!r} does not place {layers} layers on {pp} x {vpp} chunks")
         return split, ""
     if layers % (pp * vpp) == 0:
         return None, ""

@@ -72,9 +72,7 @@ def read_published(paths: Iterable[Path], families: Sequence[str] = ()) -> tuple
     known = dict.fromkeys(row.family for row in rows)
     for family in families:
         if family not in known:
-            raise UsageError(
-                f"no row of family {family!r}", where="--family", fix=f"use one of {', '.join(known)}"
-            )
+            raise UsageError(f"no row of family {family!r}", where="--family", fix=f"use one of {', '.join(known)}")
     return tuple(row for row in rows if not families or row.family in families)
 
 
@@ -115,9 +113,7 @@ def prepare_row(row: PublishedRow) -> Prepared:
 
 def _prepared(case: Case, place: Place, measured_s: float | None, notes: tuple[str, ...]) -> Prepared:
     row = case.row
-    why_not = _not_scored(row) + (
-        () if measured_s else ("no time, tokens/s or TFLOP/s of a known convention",)
-    )
+    why_not = _not_scored(row) + (() if measured_s else ("no time, tokens/s or TFLOP/s of a known convention",))
     status: Status = "skipped" if why_not else "scored"
     fitted_by = fitted_profiles().get(row.id)
     if fitted_by:

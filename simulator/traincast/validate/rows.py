@@ -141,9 +141,7 @@ def _rows(path: Path, stream: Iterator[str]) -> Iterator[PublishedRow]:
             pairs = zip(header, (cell.strip() for cell in cells), strict=False)
             yield PublishedRow(path.name, reader.line_num, dict(pairs))
     except csv.Error as error:
-        raise DataError(
-            f"is not CSV: {error}", where=f"{path}:{reader.line_num}", fix="mend the line"
-        ) from error
+        raise DataError(f"is not CSV: {error}", where=f"{path}:{reader.line_num}", fix="mend the line") from error
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
