@@ -1,8 +1,8 @@
 """Does the choice of calibration rows matter? All 120 choices of three rows of SC21 Table 1.
 
 For each choice two constants (`gemm.forward` with the dgrad and wgrad rates tied to it, and `memory.efficiency`) are
-fitted on the three rows and the other seven are forecast. The prior is weak (10 % and 30 %) and comes from the layer times
-of the 2022 stack: the same silicon. Run `python reports/validation/table1_choices.py`; it writes table1_choices.csv
+fitted on the three rows and the other seven are forecast. The prior is weak (10 % and 30 %): the layer times
+of the 2022 stack, the same silicon. Run `python reports/validation/table1_choices.py`; it writes table1_choices.csv
 and table1_choices.md beside itself.
 
 Step times are tabulated once on a grid of the two constants (every grid point is a full forecast by the recurrence) and
