@@ -3,16 +3,18 @@
 Run `python calibration/identify_a100.py` (seconds). Each step uses rows of its own:
 
 1. tiles, waves and the K ramp of products, and the wgrad/forward ratio: 183 products, `measured/gemm_a100_pcie.csv`;
-2. flash attention: 22 points, `measured/flash_a100.csv`;
+2. flash attention: 23 points, `measured/flash_a100.csv`;
 3. collectives inside a node and across nodes: `measured/nccl_a100.csv`;
 4. rates of the 2022 stack: the ten printed layer times of Korthikanti et al. 2022, Table 4 (one node, TP 8);
-5. rates of the 2021 stack and Selene's network constants: jointly from the ten rows of SC21 that the profile names
-   (three of Table 1; Fig. 15 for gradient reductions beside TP; Fig. 18 against Fig. 12 for messages), with step 4 as a
-   weak prior. reports/validation/table1_choices.py runs all 120 choices of three rows of Table 1.
+5. Selene's network inside a step: gradient reductions beside TP (SC21 Fig. 15, what data parallelism of 8 adds to
+   Korthikanti's 530B, and the bisection bandwidth of SC21 §5.9), messages (Fig. 18 against Fig. 12), the hand-over of a
+   collective; rates free, no row of Table 1;
+6. rates of the 2021 stack: three rows of SC21 Table 1, with step 4 as a weak prior (the same silicon under another
+   stack). reports/validation/table1_choices.py runs all 120 choices of three.
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from traincast.costs.attention import FlashConstants, flash_attention_seconds
 from traincast.costs.collectives import NetworkConstants, collective_seconds
 from traincast.costs.gemm import GemmConstants, gemm_seconds
 from traincast.costs.machine import Machine
-from traincast.lower import lower
+from traincast.lower import Job, lower
 from traincast.lower.chunk import Segment, chunk_time
 from traincast.lower.stages import layer_backward
 from traincast.model.operators import Block, block_forward
@@ -53,7 +55,19 @@ WGRAD_RATIO = 0.95
 
 PRIOR_SPREAD = (0.10, 0.30)
 ROW_SPREAD = 0.02
-"""Spreads of step 5: of the two rates about those of step 4 (another stack on the same silicon), and of a row."""
+GRADIENT_SPREAD = 0.10
+"""Spreads: of the rates of step 6 about those of step 4 (another stack on the same silicon), of a row's step time, of
+the difference of two of them."""
+
+SC21_TABLE_1_FITTED = ("sc21_t1_1.7B", "sc21_t1_18.4B", "sc21_t1_1008.0B")
+SELENE_ROWS = (
+    *(f"sc21_f15_tp{tp}dp{64 // tp}_B{batch}" for tp in (2, 4, 8) for batch in (32, 512)),
+    *("sc21_f18_unopt_B60", "sc21_f12_interleaved_B60"),
+)
+GRADIENT_PAIR = ("kor_t5_530B_selective", "kor_text_530B_dp8")
+"""37.83 s without and 39.15 s with data parallelism of 8: 1.32 s of gradient reduction that nothing hides."""
+GRADIENT_BISECTION = 12.9e12
+"""Bytes/s of the 1T row's gradient reduction (SC21 §5.9)."""
 
 
 def rows_of(name: str) -> Iterator[dict[str, str]]:
@@ -144,7 +158,8 @@ def collectives() -> dict[str, float]:
             inter_latency_factor=factor,
             inter_efficiency=efficiency,
             inter_mixing=0.0,
-            partial_efficiency=1.0,
+            one_efficiency=1.0,
+            some_efficiency=1.0,
             message_launch_s=0.0,
             message_efficiency=1.0,
             gpus_per_node=8,
@@ -153,15 +168,16 @@ def collectives() -> dict[str, float]:
     def errors(data: list[tuple[str, float, Span, float]], c: NetworkConstants) -> np.ndarray:
         return np.array([np.log(collective_seconds(op, size, span, c) / t) for op, size, span, t in data])
 
+    launch = load_profile("a100-80gb-sxm")["network.launch"]
     inter = points({f"a100_{n}n_echo": hdr_span(n) for n in (2, 4)}, 65536)
-    q = robust(lambda q: errors(inter, constants(1.5e-5, *q)), [1.2, 0.72])
-    error = np.abs(errors(inter, constants(1.5e-5, *q))).mean()
-    print(f"3 across nodes (NDv4, 2 and 4 nodes): mean error {100 * error:.0f} %")
+    q = robust(lambda q: errors(inter, constants(launch, *q)), [1.2, 0.72])
+    error = np.abs(errors(inter, constants(launch, *q))).mean()
+    print(f"3 across nodes (NDv4, 2 and 4 nodes, from 64 KB): mean error {100 * error:.0f} %")
     held = points({f"a100_{n}n_echo": hdr_span(n) for n in (8, 16)}, 65536)
-    print(f"  held out, 8 and 16 nodes: {100 * np.abs(errors(held, constants(1.5e-5, *q))).mean():.0f} %")
+    print(f"  held out, 8 and 16 nodes: {100 * np.abs(errors(held, constants(launch, *q))).mean():.0f} %")
     intra = points({f"a100_{n}g_vtrain": nvlink_span(n) for n in (4, 8)}, 4e6)
-    e = robust(lambda e: errors(intra, constants(1e-5, e[0], e[1])), [1.2, 0.92])
-    print(f"  inside a node: mean error {100 * np.abs(errors(intra, constants(1e-5, *e))).mean():.0f} %")
+    e = robust(lambda e: errors(intra, constants(launch, e[0], e[1])), [1.2, 0.92])
+    print(f"  inside a node, from 4 MB: mean error {100 * np.abs(errors(intra, constants(launch, *e))).mean():.0f} %")
     return {
         "network.intra_latency": e[0],
         "network.inter_latency": q[0],
@@ -189,48 +205,93 @@ def layer_errors(profile: Profile) -> np.ndarray:
 
 
 def layer_rates() -> dict[str, float]:
-    """Step 4."""
+    """Step 4. The hand-over of a collective stays at the profile's: ten layer times cannot tell it from the rates."""
     profile = load_profile("a100-selene-megatron2022")
 
     def at(q: np.ndarray) -> Profile:
-        rates = {"gemm__forward": q[0], "gemm__dgrad": q[0], "gemm__wgrad": WGRAD_RATIO * q[0]}
-        return profile.replaced(**rates, memory__efficiency=q[1])
+        return with_rates(profile, q[0], q[1])
 
     q = robust(lambda q: layer_errors(at(q)), [0.82, 0.7])
     print(f"4 layer times: mean error {100 * np.abs(layer_errors(at(q))).mean():.1f} % over 10")
     return {"gemm.forward": q[0], "gemm.wgrad": WGRAD_RATIO * q[0], "memory.efficiency": q[1]}
 
 
-def selene() -> dict[str, float]:
-    """Step 5: rates of the 2021 stack and Selene's network constants, jointly from ten whole steps."""
-    profile = load_profile("a100-selene-megatron2021")
-    base = load_profile("a100-80gb-sxm")
-    rows = [r for r in read_published(published_files(), ["sc21"]) if r.id in profile.fitted_rows]
-    prepared = [prepare_row(row) for row in rows]
-    measured = np.array([p.measured_s for p in prepared], dtype=float)
-    prior = np.array([base["gemm.forward"], base["memory.efficiency"]])
+def ready(ids: Iterable[str], family: str) -> tuple[list[Job], np.ndarray]:
+    """Jobs of published rows, and their measured step times [s]."""
+    wanted = {r.id: r for r in read_published(published_files(), [family])}
+    prepared = [prepare_row(wanted[i]) for i in ids]
+    return [p.options[0].job for p in prepared], np.array([p.measured_s for p in prepared], dtype=float)
 
-    def at(q: np.ndarray) -> Profile:
-        rates = {"gemm__forward": q[0], "gemm__dgrad": q[0], "gemm__wgrad": WGRAD_RATIO * q[0]}
-        wires = {"network__launch": q[2], "network__partial_efficiency": q[3], "message__efficiency": q[4]}
-        return profile.replaced(**rates, memory__efficiency=q[1], **wires)
 
-    def errors(q: np.ndarray) -> np.ndarray:
-        jobs = [replace(p.options[0].job, profile=at(q)) for p in prepared]
-        return np.log(np.array([evaluate(lower(job).program).step_time_s for job in jobs]) / measured)
+def step_times(jobs: Iterable[Job], profile: Profile) -> np.ndarray:
+    """Step times of jobs under a profile [s]."""
+    return np.array([evaluate(lower(replace(job, profile=profile)).program).step_time_s for job in jobs])
+
+
+def with_rates(profile: Profile, gemm: float, memory: float) -> Profile:
+    """The profile at other rates; dgrad and wgrad are tied to forward."""
+    tied = {"gemm__forward": gemm, "gemm__dgrad": gemm, "gemm__wgrad": WGRAD_RATIO * gemm}
+    return profile.replaced(**tied, memory__efficiency=memory)
+
+
+WIRES = ("collective.handover", "network.one_efficiency", "network.some_efficiency", "message.efficiency")
+
+
+def with_wires(profile: Profile, values: Iterable[float]) -> Profile:
+    """The profile at other network constants."""
+    return profile.replaced(**{n.replace(".", "__"): v for n, v in zip(WIRES, values, strict=True)})
+
+
+def selene_wires() -> dict[str, float]:
+    """Step 5, the two rates free, so that no row of Table 1 tells anything."""
+    jobs, measured = ready(SELENE_ROWS, "sc21")
+    pair, pair_measured = ready(GRADIENT_PAIR, "korthikanti")
+    profile, later = load_profile("a100-selene-megatron2021"), load_profile("a100-selene-megatron2022")
+
+    def rows(q: np.ndarray) -> np.ndarray:
+        return np.log(step_times(jobs, with_wires(with_rates(profile, q[0], q[1]), q[2:])) / measured)
 
     def residual(q: np.ndarray) -> np.ndarray:
-        return np.concatenate([errors(q), ROW_SPREAD * (q[:2] / prior - 1) / np.array(PRIOR_SPREAD)])
+        without, with_gradients = step_times(pair, with_wires(later, q[2:]))
+        added = np.log((with_gradients - without) / (pair_measured[1] - pair_measured[0]))
+        bisection = np.log(gradient_bisection(with_wires(profile, q[2:])) / GRADIENT_BISECTION)
+        return np.concatenate([rows(q), np.array([added, bisection]) * ROW_SPREAD / GRADIENT_SPREAD])
 
-    q = robust(residual, [*prior, 6e-5, 0.4, 0.5])
-    print(f"5 Selene: mean error {100 * np.abs(errors(q)).mean():.1f} % over {len(rows)} rows")
-    names = ("gemm.forward", "memory.efficiency", "network.launch", "network.partial_efficiency", "message.efficiency")
-    return dict(zip(names, q, strict=True))
+    q = robust(residual, [0.83, 0.65, 4e-5, 0.4, 0.3, 0.45])
+    print(f"5 Selene's wires: mean error {100 * np.abs(rows(q)).mean():.1f} % over {len(measured)} rows")
+    return dict(zip(WIRES, q[2:], strict=True))
+
+
+def gradient_bisection(profile: Profile) -> float:
+    """Bisection bandwidth of the 1T row's gradient all-reduce [bytes/s]: the cut between replicas 0-2 and 3-5, both
+    directions, in the time of one operation; 512 rings of six ranks pass it twice each (topology/bisection.py)."""
+    network = Machine(load_catalog().gpu("A100-80GB-SXM"), profile, "fp16").network
+    size = 2 * 1008e9 / 512
+    ring = Span(6, 6, 1, "leaf", 300e9, 1e-6, 25e9, 1e-6, 25e9, 1.0)
+    edge = size * 2 * 5 / 6 / collective_seconds("all_reduce", size, ring, network)
+    return 2 * 512 * edge
+
+
+def selene_rates() -> dict[str, float]:
+    """Step 6: rates of the 2021 stack, with the network constants of step 5 as the profile has them."""
+    profile, base = load_profile("a100-selene-megatron2021"), load_profile("a100-80gb-sxm")
+    jobs, measured = ready(SC21_TABLE_1_FITTED, "sc21")
+    prior = np.array([base["gemm.forward"], base["memory.efficiency"]])
+
+    def rows(q: np.ndarray) -> np.ndarray:
+        return np.log(step_times(jobs, with_rates(profile, q[0], q[1])) / measured)
+
+    def residual(q: np.ndarray) -> np.ndarray:
+        return np.concatenate([rows(q), ROW_SPREAD * (q / prior - 1) / np.array(PRIOR_SPREAD)])
+
+    q = robust(residual, list(prior))
+    print(f"6 rates of the 2021 stack: mean error {100 * np.abs(rows(q)).mean():.1f} % over {len(measured)} rows")
+    return {"gemm.forward": q[0], "gemm.wgrad": WGRAD_RATIO * q[0], "memory.efficiency": q[1]}
 
 
 def main() -> None:
     """Run the steps and print what they say."""
-    for step in (products, flash, collectives, layer_rates, selene):
+    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates):
         for name, value in step().items():
             print(f"    {name:36s} {value:.4g}")
 

@@ -1,5 +1,6 @@
 """The use case: a scenario in, a forecast of one training step out."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,17 +10,31 @@ from traincast.errors import UsageError
 
 if TYPE_CHECKING:
     from traincast.lower.breakdown import Breakdown
-    from traincast.lower.job import Job
+    from traincast.lower.flows import Contention
+    from traincast.lower.job import Job, Part
     from traincast.lower.program import Program, Result
     from traincast.memory import MemoryEstimate
     from traincast.scenario import Scenario
+    from traincast.topology import Cluster
 
 Engine = Literal["des", "analytic"]
 Axis = Literal["tp", "cp", "ep", "pp", "dp"]
 ENGINES: tuple[Engine, ...] = ("des", "analytic")
 
 AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "pp", "dp")
+Sharing = Literal["static", "adaptive", "ecmp"]
+SHARINGS: tuple[Sharing, ...] = ("static", "adaptive", "ecmp")
+"""How flows of different kinds share links: `static`, each family by itself; or max-min in the engine, over ideal
+adaptive bundles or by hash."""
+
 ALWAYS_ASSUMED = ("reading and preparing data takes no time beside the profile's fixed time of a step",)
+
+SHARING_ASSUMED = {
+    "static": "each kind of traffic has its links to itself; groups of one kind share them statically"
+    " (--sharing adaptive)",
+    "adaptive": "messages and gradient buckets share links max-min, spread evenly over parallel ones",
+    "ecmp": "messages and gradient buckets share links max-min, put on parallel ones by hash",
+}
 
 _TERA, _PETA = 1e12, 1e15
 
@@ -97,6 +112,7 @@ class Forecast:
     nearest_that_fits: tuple[str, ...] | None
     assumptions: tuple[str, ...]
     mesh_signature: str
+    link_losses: tuple[str, ...]
     published: Mapping[str, Any] | None
     source: str | None
     run: Run = field(repr=False, compare=False)
@@ -138,6 +154,7 @@ class Forecast:
             "traffic": {**axes, "cross_node_share": self.cross_node_share},
             "memory": {**self.memory.as_dict(), "nearest_that_fits": self.nearest_that_fits},
             "interval": {"low_s": None, "high_s": None, "level": None},
+            "link_losses": list(self.link_losses),
             "assumptions": list(self.assumptions),
             "mesh_signature": self.mesh_signature,
             "published": dict(self.published) if self.published else None,
@@ -145,45 +162,75 @@ class Forecast:
         }
 
 
-def forecast(scenario: "Scenario", *, engine: Engine = "des", fold: bool = True) -> Forecast:
+def forecast(
+    scenario: "Scenario", *, engine: Engine = "des", fold: bool = True, sharing: Sharing = "static"
+) -> Forecast:
     """Forecasts one step of a scenario.
 
     `engine` is `des` (SimPy, the reference) or `analytic` (the recurrence: same numbers, faster). With `fold`
     False every rank is simulated. Raises UserError where the scenario asks for what cannot be.
     """
-    return forecast_prepared(prepare(scenario), engine=engine, fold=fold)
+    return forecast_prepared(prepare(scenario), engine=engine, fold=fold, sharing=sharing)
 
 
 def prepare(scenario: "Scenario") -> Prepared:
-    """Finds the cluster and the profile of a scenario. Raises UserError where one is not to be had."""
-    from traincast.catalog import load_catalog
+    """Finds the cluster and the profiles of a scenario. Raises UserError where one is not to be had."""
     from traincast.lower import Job
-    from traincast.profile import find_profile, load_profile
     from traincast.scenario import open_cluster
 
-    cluster = open_cluster(scenario.cluster, scenario.mesh.world)
-    gpu = load_catalog().gpu(cluster.gpu_model[0])
-    note: str | None = None
-    if scenario.profile_name:
-        profile = load_profile(scenario.profile_name)
-        if profile.gpu != gpu.name:
-            note = f"profile {profile.name} was calibrated on {profile.gpu}, the cluster has {gpu.name}"
-    else:
-        profile, note = find_profile(gpu.name, None)
-    job = Job(scenario.model, scenario.mesh, scenario.recipe, profile, cluster, gpu)
-    notes = (*scenario.assumptions, *cluster.assumptions, *((note,) if note else ()))
+    mesh = scenario.mesh
+    cluster = open_cluster(scenario.cluster, mesh.world if mesh.placement is None else 1 + max(mesh.placement))
+    (first, *others), found = _parts(scenario, cluster)
+    profile = first.profile
+    job = Job(scenario.model, mesh, scenario.recipe, profile, cluster, first.gpu, tuple(others))
+    notes = (*scenario.assumptions, *cluster.assumptions, *found)
     if job.recipe.overlap_dp and not job.overlaps_gradients:
         notes = (*notes, f"{profile.name}: gradients are reduced after the last backward where pp > 1")
     return Prepared(scenario, job, notes)
 
 
-def forecast_prepared(prepared: Prepared, *, engine: Engine = "des", fold: bool = True) -> Forecast:
-    """Forecasts one step of a scenario whose cluster and profile are at hand."""
+def _parts(scenario: "Scenario", cluster: "Cluster") -> tuple[tuple["Part", ...], tuple[str, ...]]:
+    """The GPU models that the ranks run on, in order of rank, each with its profile, and notes on the choice.
+
+    The scenario's profile prices its own GPU, and every model where it is that of none; other models get their default
+    profile.
+    """
+    from traincast.catalog import load_catalog
+    from traincast.lower import Part
+    from traincast.profile import find_profile, load_profile
+
+    ranks = scenario.mesh.physical(range(scenario.mesh.world)).tolist()
+    models = Counter(cluster.gpu_model[gpu] for gpu in ranks)
+    stated = load_profile(scenario.profile_name) if scenario.profile_name else None
+    parts, notes = [], []
+    if len(models) > 1:
+        notes.append(f"the ranks run on {' and '.join(f'{n} x {name}' for name, n in models.items())}")
+    for name in models:
+        if stated is not None and (stated.gpu == name or stated.gpu not in models):
+            profile, note = stated, None
+            if stated.gpu != name:
+                note = f"profile {stated.name} was calibrated on {stated.gpu}, the cluster has {name}"
+        else:
+            profile, note = find_profile(name, None)
+        parts.append(Part(load_catalog().gpu(name), profile))
+        notes += [note] if note else []
+    return tuple(parts), tuple(notes)
+
+
+def forecast_prepared(
+    prepared: Prepared, *, engine: Engine = "des", fold: bool = True, sharing: Sharing = "static"
+) -> Forecast:
+    """Forecasts one step of a scenario whose cluster and profile are at hand.
+
+    With `sharing` other than `static`, messages and gradient buckets that overlap on a link share it max-min; that is
+    the engine's alone, so the recurrence refuses it.
+    """
     from traincast.lower import lower
     from traincast.lower.breakdown import breakdown
+    from traincast.lower.losses import describe_losses
 
     scenario, job = prepared.scenario, prepared.job
-    lowered = lower(job, fold=fold)
+    lowered = lower(job, fold=fold, contention=_contention(sharing, engine))
     result = evaluate(lowered.program, engine)
     parts = breakdown(lowered.program, result)
     traffic = {
@@ -212,12 +259,25 @@ def forecast_prepared(prepared: Prepared, *, engine: Engine = "des", fold: bool 
         traffic=traffic,
         memory=memory,
         nearest_that_fits=_nearest_that_fits(job, memory),
-        assumptions=(*prepared.notes, *ALWAYS_ASSUMED),
+        assumptions=(*prepared.notes, SHARING_ASSUMED[sharing], *ALWAYS_ASSUMED),
         mesh_signature=job.mesh.signature(),
+        link_losses=describe_losses(lowered.program, result),
         published=scenario.published,
         source=scenario.source,
         run=Run(lowered.program, result),
     )
+
+
+def _contention(sharing: Sharing, engine: Engine) -> "Contention | Literal[False]":
+    """What `lower` takes. Raises UsageError for a sharing that the evaluator cannot do."""
+    from traincast.lower.flows import Contention
+    from traincast.topology.links import Spread
+
+    if sharing == "static":
+        return False
+    if engine != "des":
+        raise UsageError(f"the recurrence cannot share links ({sharing})", fix="use --engine des")
+    return Contention(Spread(sharing))
 
 
 def _bubble(job: "Job", parts: "Breakdown", step_time_s: float) -> Bubble:
@@ -234,11 +294,12 @@ def _bubble(job: "Job", parts: "Breakdown", step_time_s: float) -> Bubble:
 
 def _nearest_that_fits(job: "Job", memory: "MemoryEstimate") -> tuple[str, ...] | None:
     """The fewest changes that make a job fit, in words; None where it fits already or nothing helps."""
+    from traincast.lower.seats import stage_memory_bytes
     from traincast.memory import nearest_that_fits
 
     if memory.verdict != "does not fit":
         return None
-    remedy = nearest_that_fits(job.model, job.mesh, job.recipe, job.gpu.memory_bytes)
+    remedy = nearest_that_fits(job.model, job.mesh, job.recipe, min(stage_memory_bytes(job)))
     return None if remedy is None else remedy.changes
 
 
@@ -256,14 +317,16 @@ def evaluate(program: "Program", engine: Engine) -> "Result":
 
 
 def memory_of(job: "Job") -> "MemoryEstimate":
-    """Memory of every stage of a job on its GPU."""
+    """Memory of every stage of a job on the smallest of its GPUs."""
+    from traincast.lower.seats import stage_memory_bytes
     from traincast.memory import estimate
 
-    return estimate(job.model, job.mesh, job.recipe, job.gpu.memory_bytes)
+    return estimate(job.model, job.mesh, job.recipe, stage_memory_bytes(job))
 
 
 def rates_of(job: "Job", step_time_s: float) -> Rates:
     """Rates of a step that takes `step_time_s`. Raises DataError where they would exceed the dense peak."""
+    from traincast.lower.seats import mean_peak_flops_per_s
     from traincast.model.flops import CONVENTIONS, mfu, step_flops
 
     recipe, world = job.recipe, job.mesh.world
@@ -271,7 +334,7 @@ def rates_of(job: "Job", step_time_s: float) -> Rates:
         name: step_flops(job.model, recipe.global_batch, recipe.sequence, name, recipe.recompute)
         for name in CONVENTIONS
     }
-    peak = job.gpu.peak(recipe.precision)
+    peak = mean_peak_flops_per_s(job)
     return Rates(
         tokens_per_s_per_gpu=recipe.global_batch * recipe.sequence / (step_time_s * world),
         tflops_per_gpu={name: value / (step_time_s * world * _TERA) for name, value in flops.items()},

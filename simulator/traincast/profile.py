@@ -34,6 +34,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "optimizer.bytes_per_parameter": ("count", "memory traffic of one optimiser step per local parameter"),
     "step.fixed": ("time", "time of a step outside its operators: data, logging, timers, synchronisation"),
     "overlap.slowdown": ("ratio", "extra time of compute while NCCL runs beside it"),
+    "collective.handover": ("time", "what a collective costs inside a layer beyond its own time"),
     "network.launch": ("time", "time of an empty collective (t0)"),
     "network.intra_latency": ("ratio", "factor on NCCL's latencies inside a node"),
     "network.intra_efficiency": ("ratio", "factor on NCCL's bandwidths inside a node"),
@@ -41,10 +42,8 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "network.inter_latency": ("ratio", "factor on NCCL's latencies across nodes"),
     "network.inter_efficiency": ("ratio", "factor on NCCL's bandwidths across nodes"),
     "network.inter_mixing": ("ratio", "mixing term across nodes"),
-    "network.partial_efficiency": (
-        "ratio",
-        "further factor across nodes when a group holds part of its nodes' GPUs and its siblings use the other NICs",
-    ),
+    "network.one_efficiency": ("ratio", "further factor across nodes for groups with one of several GPUs of a node"),
+    "network.some_efficiency": ("ratio", "the same for groups with some of them, more than one"),
     "message.launch": ("time", "time of an empty send/recv pair, host synchronisation included"),
     "message.efficiency": ("ratio", "share of a NIC's raw rate that one message stream reaches"),
 }
@@ -187,7 +186,7 @@ def shipped_profiles() -> tuple[Profile, ...]:
 def find_profile(gpu: str, stack: str | None) -> tuple[Profile, str | None]:
     """The profile of a GPU and stack, and a note when it is not that stack's own.
 
-    Order: a profile that names the stack for this GPU; the GPU's default; the default of the nearest GPU name.
+    Order: a profile that names the stack for this GPU; the GPU's default profile.
     """
     profiles = shipped_profiles()
     for p in profiles:

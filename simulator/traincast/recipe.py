@@ -8,7 +8,20 @@ from dataclasses import dataclass
 from typing import Literal
 
 Recompute = Literal["none", "selective", "full"]
-ScheduleName = Literal["none", "gpipe", "1f1b", "interleaved"]
+ScheduleName = Literal[
+    "none",
+    "gpipe",
+    "1f1b",
+    "interleaved",
+    "looped-bfs",
+    "zb-h1",
+    "zb-h2",
+    "zb-1p",
+    "zb-2p",
+    "zb-v",
+    "dualpipe",
+    "dualpipev",
+]
 AttentionKernel = Literal["unfused", "flash"]
 P2PMode = Literal["async", "blocking"]
 
@@ -25,6 +38,10 @@ class Recipe:
     `blocking` stack waits for its fused send and receive before it computes on, an `async` one does not.
     `scatter_gather` splits a pipeline message over the tensor-parallel ranks and gathers it on arrival (SC21 §4.1).
     `stage_layers` gives transformer layers per chunk in pipeline order when stages are uneven (length pp*vpp).
+    `post_validation` lets a stage update its parameters without waiting for the gradient norm of the others: partial
+    norms travel down the pipeline with the next step's first messages, and the rare update that had to be clipped or
+    skipped is taken back (Qi et al. 2023, section 4). No operation of the tail then meets other stages, and steps
+    roll: a stage begins the next one when it has ended its own.
     """
 
     global_batch: int
@@ -43,6 +60,7 @@ class Recipe:
     p2p: P2PMode = "blocking"
     scatter_gather: bool = True
     stage_layers: tuple[int, ...] | None = None
+    post_validation: bool = False
 
     def microbatches(self, dp: int) -> int:
         """Microbatches per replica and step (m)."""

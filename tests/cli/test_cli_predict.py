@@ -163,3 +163,14 @@ def test_files_that_are_no_scenario(run, tmp_path, content, words):
     assert outcome.err.count("\n") == 1
     assert words in outcome.err
     assert str(path) in outcome.err
+
+
+def test_sharing_names_the_links(run, small):
+    """Max-min sharing is the event engine's; the recurrence refuses it."""
+    shared = json.loads(run("predict", small, "--sharing", "adaptive", "--format", "json").out)
+    alone = json.loads(run("predict", small, "--format", "json").out)
+    assert shared["step_time_s"] >= alone["step_time_s"]
+    assert any("max-min" in text for text in shared["assumptions"])
+    refused = run("predict", small, "--sharing", "ecmp", "--engine", "analytic")
+    assert refused.code == 2
+    assert "--engine des" in refused.err

@@ -55,7 +55,7 @@ def test_bubble_of_a_stage_that_is_like_the_others_comes_out_of_the_events():
     """Table 1's 1T row: (p-1)/m = 63/512, about 12 % of the ideal time."""
     bubble = forecast(load_scenario("sc21/t1_1008b"), engine="analytic").bubble
     assert bubble.formula_share_of_ideal == pytest.approx(63 / 512)
-    assert bubble.share_of_ideal == pytest.approx(63 / 512, rel=0.6)
+    assert bubble.share_of_ideal == pytest.approx(63 / 512, rel=0.1)
 
 
 def test_no_other_engine():

@@ -79,7 +79,7 @@ def test_folder_of_ones_own_is_searched_first(tmp_path: Path, monkeypatch: pytes
     ("text", "place", "words"),
     [
         ("builder: selene\nnodes: 560\nnodes: 3\n", ":3:1: ", 'duplicate key "nodes"'),
-        ("builder: selene\nnodes: 5\nnodez: 560\n", ":3:1: ", "did you mean nodes?"),
+        ("builder: selene\nnodes: 5\nnodez: 560\n", ":3:1: ", "did you mean nodes"),
         ("builder: selene\n", ":1:1: ", "the key nodes is missing"),
         ("nodes: 5\n", ":1:1: ", "the key builder is missing"),
         ("builder: selen\nnodes: 3\n", ":1:10: ", "use one of selene, hdr4_a100, fat_tree"),

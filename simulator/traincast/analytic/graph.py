@@ -109,10 +109,10 @@ def build_graph(program: Program, links: Links) -> tuple[Graph, list[ClassNodes]
         nodes.append(_reserve(graph, cls, links[cls.stage], value))
         value = nodes[-1].tail_value(len(cls.tail))
     for cls, own in zip(program.classes, nodes, strict=True):
-        senders = {"F": nodes[cls.previous].outputs, "B": nodes[cls.next].outputs}
+        senders = {-1: nodes[cls.previous].outputs, 1: nodes[cls.next].outputs}
         own.inputs = [
-            NONE if source == NONE else senders[instruction.kind][source]
-            for instruction, source in zip(own.links.instructions, own.links.source, strict=True)
+            NONE if source == NONE else senders[way][source]
+            for source, way in zip(own.links.source, own.links.source_way, strict=True)
         ]
     waits = _blocking(graph, nodes) if program.p2p == "blocking" else _asynchronous(graph, nodes)
     _instructions(graph, program, nodes, waits)
@@ -140,16 +140,15 @@ def _asynchronous(graph: Graph, nodes: Sequence[ClassNodes]) -> Waits:
     """Messages leave in order on two streams; an instruction waits for the one before and for its input."""
     waits: Waits = []
     for own in nodes:
-        sent = {"F": START, "B": START}
+        sent = {1: START, -1: START}
         for k, output in enumerate(own.outputs):
             if output != NONE:
-                kind = own.links.instructions[k].kind
-                graph.fill(output, (own.instructions[k], sent[kind]), own.send_value(k))
-                sent[kind] = output
+                way = own.links.target_way[k]
+                graph.fill(output, (own.instructions[own.links.leave[k]], sent[way]), own.send_value(k))
+                sent[way] = output
         before = [[node] for node in (START, *own.instructions)]
-        for k, received in enumerate(own.inputs):
-            if received != NONE:
-                before[k].append(received)
+        for k, end in enumerate(own.links.leave):
+            before[k] += [received for received in own.inputs[k : end + 1] if received != NONE]
         waits.append(before)
     return waits
 

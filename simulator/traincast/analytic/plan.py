@@ -70,7 +70,7 @@ def wiring(program: Program) -> tuple[object, ...]:
         )
         for cls in program.classes
     )
-    return program.schedule_key, program.p2p, classes
+    return program.schedule_key, program.p2p, program.rolling, classes
 
 
 def plan_of(program: Program) -> Plan:

@@ -14,7 +14,18 @@ from typing import Annotated
 import typer
 
 from traincast import __version__
-from traincast.cli import mesh, predict, report, sweep, topology, validate
+from traincast.cli import (
+    calibrate,
+    mesh,
+    plan,
+    predict,
+    report,
+    sweep,
+    topology,
+    topology_check,
+    topology_import,
+    validate,
+)
 from traincast.errors import TraincastError
 
 _GLOBAL_FLAGS = ("--debug",)
@@ -27,18 +38,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-topology_app = typer.Typer(help="Clusters: list them, show one.", rich_markup_mode=None)
+topology_app = typer.Typer(help="Clusters: list them, show and draw one, check its wiring.", rich_markup_mode=None)
+mesh_app = typer.Typer(rich_markup_mode=None)
+calibrate_app = typer.Typer(help="Calibration: read measurements that exist.", rich_markup_mode=None)
 report_app = typer.Typer(help="Tables, figures and timelines.", rich_markup_mode=None)
 
 app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
 app.command("validate")(validate.validate)
-app.command("mesh")(mesh.mesh)
+app.command("plan")(plan.plan)
+mesh_app.callback(invoke_without_command=True)(mesh.mesh)
+mesh_app.command("suggest")(plan.suggest)
+mesh_app.command("check")(plan.check)
 topology_app.command("list")(topology.list_)
 topology_app.command("show")(topology.show)
+topology_app.command("check")(topology_check.check)
+topology_app.command("import")(topology_import.import_)
 report_app.command("sc21")(report.sc21)
 report_app.command("timeline")(report.timeline)
+app.add_typer(mesh_app, name="mesh")
+calibrate_app.command("import")(calibrate.import_)
 app.add_typer(report_app, name="report")
+app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(topology_app, name="topology")
 
 

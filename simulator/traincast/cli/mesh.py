@@ -1,17 +1,24 @@
-"""`traincast mesh`: ranks, groups, placement and communicators of a parallel shape."""
+"""`traincast mesh`: ranks, groups, placement and communicators of a parallel shape, on a cluster if one is named."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, remark
+from traincast.cli.output import FormatOption, OutputOption, remark
+from traincast.cli.predict import SetOption, parse_overrides
 from traincast.errors import UsageError
 
 if TYPE_CHECKING:
+    from traincast.cli.mesh_cluster import Subject
     from traincast.mesh import Mesh, ShapeRequest, SubMesh
+    from traincast.mesh.holdings import ModelFacts
+
+# what says how to show a mesh, not which mesh it is
+_BESIDE_THE_SHAPE = ("cluster", "scenario", "overrides", "top", "everything", "fmt", "output")
 
 
 def mesh(
+    ctx: typer.Context,
     tp: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
     cp: Annotated[int, typer.Option(help="Context-parallel ranks.")] = 1,
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
@@ -22,10 +29,10 @@ def mesh(
     order: Annotated[
         str, typer.Option(help="Axes from the fastest to the slowest; axes of size 1 may be left out.")
     ] = "tp-cp-ep-dp-pp",
-    gpus_per_node: Annotated[int, typer.Option(help="GPUs per node.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option(help="GPUs per node, where no cluster is named.")] = 8,
     placement: Annotated[
         str | None,
-        typer.Option(metavar="GPUS", help="GPU of each rank, such as 8-15,0-7; by default its number."),
+        typer.Option(metavar="GPUS", help="GPU of each rank, such as 8-15,0-7, or a rank file; by default its number."),
     ] = None,
     vpp: Annotated[int, typer.Option(help="Chunks (virtual stages) a rank.")] = 1,
     layers: Annotated[int | None, typer.Option(help="Transformer layers.")] = None,
@@ -46,16 +53,38 @@ def mesh(
         str | None, typer.Option(metavar="AXES", help="FSDP's data axes: dp, dp-cp or edp ('mesh': unnamed).")
     ] = None,
     hsdp: Annotated[str | None, typer.Option(metavar="RxS", help="HSDP's replicas and shards, such as 2x4.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Lay the groups on this cluster: what they cross, with a scenario also the load."
+        ),
+    ] = None,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCENARIO", help="Take shape, model, recipe (and cluster) from a scenario, with its bytes."
+        ),
+    ] = None,
+    overrides: SetOption = None,
+    top: Annotated[int, typer.Option(min=1, metavar="K", help="How many of the busiest links to show.")] = 10,
     everything: Annotated[bool, typer.Option("--all", help="Cut nothing short.")] = False,
     fmt: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Ranks, groups, placement and communicators of a parallel shape."""
-    from traincast.cli.mesh_tables import mesh_tables, ranks_table
-    from traincast.mesh import ShapeRequest, build_mesh, shape_warnings
-    from traincast.mesh.describe import Views, describe
+    """Ranks, groups, placement and communicators of a parallel shape; with --cluster also what its groups cross."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from traincast.cli.mesh_cluster import Shown, of_scenario, show
+    from traincast.mesh import ShapeRequest
     from traincast.mesh.holdings import ModelFacts
 
+    shown = Shown(top, everything, fmt, output)
+    if scenario is not None:
+        _refuse_shape_options(ctx)
+        show(of_scenario(scenario, parse_overrides(overrides or ()), cluster), shown)
+        return
+    if overrides:
+        raise UsageError("--set changes keys of a scenario", where="--set", fix="name one with --scenario")
     request = ShapeRequest(
         tp=tp,
         cp=cp,
@@ -64,7 +93,6 @@ def mesh(
         ep=ep,
         etp=etp,
         order=order,
-        placement=None if placement is None else _numbers(placement, "--placement"),
         world=world,
         vpp=vpp,
         layers=layers,
@@ -78,28 +106,71 @@ def mesh(
         stage_layers=None if stage_layers is None else _numbers(stage_layers, "--stage-layers"),
         uneven=uneven,
     )
+    facts = ModelFacts(
+        hidden=hidden, heads=heads, kv_heads=kv_heads, ffn_hidden=ffn_hidden, vocab=vocab, experts=experts or 0
+    )
+    subject = _subject(request, facts, placement, cluster, gpus_per_node)
+    show(_sharded(subject, _sharding(subject.mesh, fsdp, hsdp)), shown)
+
+
+def _refuse_shape_options(ctx: typer.Context) -> None:
+    """With a scenario the shape is the scenario's: options that say another are refused."""
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in _BESIDE_THE_SHAPE:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} beside --scenario, which states the shape",
+                where=option,
+                fix="change it with --set, such as --set parallelism.tp=4",
+            )
+
+
+def _subject(
+    request: "ShapeRequest",
+    facts: "ModelFacts",
+    placement: str | None,
+    cluster: str | None,
+    gpus_per_node: int,
+) -> "Subject":
+    """The mesh of the options, on the cluster that is named."""
+    from dataclasses import replace
+
+    from traincast.cli.mesh_cluster import Subject, on_cluster
+    from traincast.mesh import build_mesh, shape_warnings
+    from traincast.mesh.describe import Views
+
+    placed = None if placement is None else _placement(placement, cluster)
+    request = replace(request, placement=placed)
     built = build_mesh(request)
     views = Views(
         gpus_per_node=gpus_per_node,
-        model=ModelFacts(
-            split=_split(request),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=kv_heads,
-            ffn_hidden=ffn_hidden,
-            vocab=vocab,
-            experts=experts or 0,
-        ),
-        interleaved=vpp > 1,
-        sharding=_sharding(built, fsdp, hsdp),
+        model=replace(facts, split=_split(request)),
+        interleaved=request.vpp > 1,
         warnings=shape_warnings(request),
     )
     for line in views.warnings:
         remark(f"warning: {line}")
-    form = chosen_format(fmt, output)
-    payload = describe(built, views) if form == "json" else {}
-    tables = mesh_tables(built, views, everything) if form == "table" else (ranks_table(built, views),)
-    emit(payload, tables, form, output)
+    return Subject(built, views) if cluster is None else on_cluster(Subject(built, views), cluster)
+
+
+def _placement(text: str, cluster: str | None) -> tuple[int, ...]:
+    """GPUs in the order written, or those of a rank file; names in it need the cluster."""
+    from pathlib import Path
+
+    if not Path(text).is_file():
+        return _numbers(text, "--placement")
+    from traincast.scenario.placement import Placing, numbers, on_cluster
+    from traincast.scenario.rankfile import read_rank_file
+    from traincast.scenario.text import Places
+    from traincast.topology import load_cluster
+
+    placing = Placing(read_rank_file(Path(text)), (), (), False, Places("--placement"))
+    if not placing.needs_cluster:
+        return numbers(placing)
+    if cluster is None:
+        raise UsageError(f"{text} names nodes", where="--placement", fix="name the cluster with --cluster")
+    return on_cluster(placing, load_cluster(cluster))
 
 
 def _split(request: "ShapeRequest") -> tuple[int, ...] | None:
@@ -111,6 +182,12 @@ def _split(request: "ShapeRequest") -> tuple[int, ...] | None:
     if request.uneven and request.layers % (request.pp * request.vpp):
         return balanced_layers(request.layers, request.pp, request.vpp, embedding_as_layer=True)
     return even_layers(request.layers, request.pp, request.vpp)
+
+
+def _sharded(subject: "Subject", sharding: "SubMesh | None") -> "Subject":
+    from dataclasses import replace
+
+    return replace(subject, views=replace(subject.views, sharding=sharding))
 
 
 def _sharding(built: "Mesh", fsdp: str | None, hsdp: str | None) -> "SubMesh | None":

@@ -10,7 +10,6 @@ from traincast.mesh import (
     count_communicators,
     families_of,
     family_groups,
-    nodes_of_ranks,
     spreads,
     stage_hops,
     stage_ranges,
@@ -28,7 +27,7 @@ _SHORT_TABLE = 32
 
 def mesh_tables(mesh: Mesh, views: Views, everything: bool) -> tuple[Table, ...]:
     """All tables; `everything` cuts nothing short."""
-    nodes = nodes_of_ranks(mesh, views.gpus_per_node)
+    nodes = views.nodes_of(mesh)
     tables = [
         axes_table(mesh),
         groups_table(mesh, everything),
@@ -211,7 +210,7 @@ def _shape_text(shape: tuple[int, ...] | None) -> str | None:
 
 def ranks_table(mesh: Mesh, views: Views, most: int | None = None) -> Table:
     """A row a rank: where it is, its coordinates, the number of its group in each family, its layers."""
-    columns = rank_columns(mesh, nodes_of_ranks(mesh, views.gpus_per_node))
+    columns = rank_columns(mesh, views.nodes_of(mesh))
     cells: list[Sequence[object]] = list(columns.values())
     names = list(columns)
     for family in families_of(mesh):

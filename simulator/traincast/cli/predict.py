@@ -26,6 +26,16 @@ ScenarioArgument = Annotated[
     str,
     typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of one that comes along (sc21/t1_1008b)."),
 ]
+
+
+class SharingName(StrEnum):
+    """How flows of different kinds share links."""
+
+    static = "static"
+    adaptive = "adaptive"
+    ecmp = "ecmp"
+
+
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Overrides one key, such as parallelism.tp=4. Repeatable."),
@@ -38,6 +48,14 @@ def predict(
     engine: Annotated[
         EngineName, typer.Option("--engine", help="des: the discrete-event engine; analytic: the recurrence.")
     ] = EngineName.des,
+    sharing: Annotated[
+        SharingName,
+        typer.Option(
+            "--sharing",
+            help="How messages and gradient buckets share links: static, each kind by itself; adaptive or ecmp, max-min"
+            " in the event engine over ideal bundles or by hash.",
+        ),
+    ] = SharingName.static,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Also write the step as a Chrome trace.")
     ] = None,
@@ -51,7 +69,7 @@ def predict(
 
     loaded = load_scenario(scenario, parse_overrides(overrides or ()))
     with working(f"forecasting {loaded.name}"):
-        outcome = forecast(loaded, engine="des" if engine is EngineName.des else "analytic")
+        outcome = forecast(loaded, engine=engine.value, sharing=sharing.value)
     if trace is not None:
         _write_trace(trace, outcome.run, outcome.scenario)
     emit(outcome.as_dict(), forecast_tables(outcome), fmt, output)

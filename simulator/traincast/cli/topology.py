@@ -29,18 +29,35 @@ def list_(fmt: FormatOption = None, output: OutputOption = None) -> None:
 
 def show(
     name: Annotated[str, typer.Argument(help="A cluster's name (see 'topology list') or a .yaml file.")],
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", help="Only the whole nodes that hold so many GPUs.")
+    gpus: Annotated[int | None, typer.Option("--gpus", help="Only the whole nodes that hold so many GPUs.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE", help="Also draw it, as .png, .svg or .pdf.")
+    ] = None,
+    mesh: Annotated[
+        str | None, typer.Option("--mesh", metavar="SIZES", help="A mesh on it, such as tp=8,pp=4,dp=12.")
+    ] = None,
+    family: Annotated[str, typer.Option("--family", help="The groups of the mesh to colour.")] = "dp",
+    size: Annotated[
+        str | None, typer.Option("--bytes", metavar="SIZE", help="What each of them sends a step, shown as heat.")
     ] = None,
     fmt: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show what a cluster consists of: parts, links, tiers with their bisection bandwidth."""
+    """Show what a cluster consists of: parts, links, tiers with their bisection bandwidth; and draw it."""
+    from traincast.cli.topology_picture import busiest_table, draw, overlay_of
     from traincast.topology.load import load_cluster
     from traincast.topology.summary import summarise
 
-    summary = summarise(load_cluster(name, gpus=gpus))
-    emit(_summary_entry(summary), _summary_tables(summary), fmt, output)
+    cluster = load_cluster(name, gpus=gpus)
+    summary = summarise(cluster)
+    entry, tables = _summary_entry(summary), _summary_tables(summary)
+    overlay = overlay_of(cluster, mesh, family, size)
+    if overlay.loads is not None:
+        entry["busiest_links"] = [vars(link) for link in overlay.loads.busiest_by_kind()]
+        tables.append(busiest_table(overlay.loads))
+    if picture is not None:
+        draw(cluster, overlay, picture)
+    emit(entry, tables, fmt, output)
 
 
 def _cluster_entry(cluster: "ClusterSummary") -> dict[str, Any]:

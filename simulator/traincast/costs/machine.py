@@ -16,12 +16,16 @@ from traincast.topology import Span
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """A GPU under a profile. Compared by identity, so that operator times are memoised per machine."""
+    """A GPU under a profile. Compared by identity, so that operator times are memoised per machine.
+
+    `speed` is the share of its rate that this GPU reaches (1 unless it is degraded): device times divide by it.
+    """
 
     gpu: Gpu
     profile: Profile
     precision: str
     gpus_per_node: int = 8
+    speed: float = 1.0
 
     def gemm(self, role: str) -> GemmConstants:
         """Constants of products in one direction."""
@@ -42,7 +46,7 @@ class Machine:
         p = self.profile
         name = "attention.flash_forward" if role == "fwd" else "attention.flash_backward"
         return FlashConstants(
-            peak_flops_per_s=self.gpu.peak("bf16"),
+            peak_flops_per_s=self.gpu.peak(self.precision if self.precision in ("fp16", "bf16") else "bf16"),
             efficiency=p[name],
             ramp=p["attention.ramp"],
             head_ramp=p["attention.head_ramp"],
@@ -71,7 +75,8 @@ class Machine:
             inter_latency_factor=p["network.inter_latency"],
             inter_efficiency=p["network.inter_efficiency"],
             inter_mixing=p["network.inter_mixing"],
-            partial_efficiency=p["network.partial_efficiency"],
+            one_efficiency=p["network.one_efficiency"],
+            some_efficiency=p["network.some_efficiency"],
             message_launch_s=p["message.launch"],
             message_efficiency=p["message.efficiency"],
             gpus_per_node=self.gpus_per_node,
@@ -82,10 +87,12 @@ class Machine:
 def compute_seconds(op: Gemm | FlashAttention | MemoryBound, machine: Machine) -> float:
     """Device time of a compute operator [s]."""
     if isinstance(op, Gemm):
-        return float(gemm_seconds(op.m, op.n, op.k, op.batch, machine.gemm(op.role)))
-    if isinstance(op, FlashAttention):
-        return float(flash_attention_seconds(op.flops, op.keys, op.head_dim, op.causal, machine.flash(op.role)))
-    return float(memory_bound_seconds(op.bytes_moved, op.calls, machine.memory))
+        seconds = gemm_seconds(op.m, op.n, op.k, op.batch, machine.gemm(op.role))
+    elif isinstance(op, FlashAttention):
+        seconds = flash_attention_seconds(op.flops, op.keys, op.head_dim, op.causal, machine.flash(op.role))
+    else:
+        seconds = memory_bound_seconds(op.bytes_moved, op.calls, machine.memory)
+    return float(seconds) / machine.speed
 
 
 @lru_cache(maxsize=65536)
@@ -94,9 +101,14 @@ def _collective(op: str, size_bytes: float, span: Span, machine: Machine) -> flo
 
 
 def operator_seconds(op: Operator, machine: Machine, spans: Mapping[str, Span]) -> float:
-    """Device time of any operator [s]; a collective uses the span of its axis."""
+    """Device time of any operator [s]; a collective uses the span of its axis.
+
+    Inside a layer a collective costs `collective.handover` more than by itself: compute hands over to its stream and
+    takes over again, and the group waits for its last rank.
+    """
     if isinstance(op, Collective):
-        return _collective(op.op, op.size_bytes, spans[op.axis], machine)
+        seconds = _collective(op.op, op.size_bytes, spans[op.axis], machine)
+        return seconds + machine.profile["collective.handover"] if seconds > 0.0 else 0.0
     return compute_seconds(op, machine)
 
 

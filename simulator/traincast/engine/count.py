@@ -6,11 +6,12 @@ from traincast.schedule.links import NONE, links
 
 
 def expected_events(program: Program) -> int:
-    """Number of events that the engine processes for `program`, the same for both p2p semantics.
+    """Number of events that the engine processes for `program`, its sharing aside, the same for both p2p semantics.
 
     One per compute chunk, message and tail operation; two per gradient bucket (ready, reduced); one more per
     instruction, bucket and tail operation at which the class has to meet another one; two per process (its
-    start and its end), of which a class has one, or two if it has buckets.
+    start and its end), of which a class has one, or two if it has buckets. Sharing adds events where links are
+    overloaded: two for each instant at which rates change, one for each transfer that was slowed.
     """
     found = links(program.schedule_key, program.schedule)
     events = 0

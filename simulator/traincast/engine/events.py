@@ -34,6 +34,9 @@ class Message(Moment):
         if arrived is not None:
             self.callbacks.append(arrived)
         self.start_s = self.env.now
+        self._transfer()
+
+    def _transfer(self) -> None:
         self.end_s = self.start_s + self.send_s  # the very sum that SimPy makes of the delay
         self.env.schedule(self, delay=self.send_s)
 

@@ -3,12 +3,12 @@
 The two pp-send streams need no process: `SendStream` is driven by the arrivals of its own messages.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import repeat
 
 import simpy
 
-from traincast.engine.events import Message
+from traincast.engine.events import Message, SendStream
 from traincast.engine.station import Meeting, Station
 
 Process = Generator[simpy.Event, None, None]
@@ -16,19 +16,17 @@ Process = Generator[simpy.Event, None, None]
 
 def compute(env: simpy.Environment, station: Station) -> Process:
     """Run the instructions in order, then the tail."""
-    start_s, end_s, streams, meeting = station.start_s, station.end_s, station.streams, station.meeting
+    start_s, end_s, meeting, blocking = station.start_s, station.end_s, station.meeting, not station.streams
     released = station.releases()
-    exchanges: Iterator[Sequence[Message]] = repeat(()) if streams else station.exchanges()
-    steps = zip(station.durations, station.inputs, station.outputs, exchanges, strict=False)
-    for k, (duration_s, received, output, transfers) in enumerate(steps):
-        if transfers:
-            for transfer in transfers:
-                transfer.post()
-            for transfer in transfers:
-                if transfer.callbacks is not None:
-                    yield transfer
-        elif received is not None and received.callbacks is not None:
-            yield received
+    waits = station.exchanges() if blocking else station.arrivals()
+    sends: Iterable[Sequence[tuple[SendStream, Message]]] = repeat(()) if blocking else station.departures()
+    for k, (duration_s, awaited, sent) in enumerate(zip(station.durations, waits, sends, strict=False)):
+        if blocking:
+            for message in awaited:
+                message.post()
+        for message in awaited:
+            if message.callbacks is not None:
+                yield message
         if meeting:
             yield from meet(meeting, k)
         start_s.append(env.now)
@@ -36,13 +34,13 @@ def compute(env: simpy.Environment, station: Station) -> Process:
             release(env, station, released[k])
         yield env.timeout(duration_s)
         end_s.append(env.now)
-        if streams and output is not None:
-            streams[station.links.instructions[k].kind].push(output)
-    for transfer in (last := next(exchanges)):
-        transfer.post()
-    for transfer in last:
-        if transfer.callbacks is not None:
-            yield transfer
+        for stream, message in sent:
+            stream.push(message)
+    for message in (last := next(waits)):
+        message.post()
+    for message in last:
+        if message.callbacks is not None:
+            yield message
     release(env, station, released.get(len(station.durations), []))
     yield from finish(env, station)
 
@@ -83,6 +81,10 @@ def reduce(env: simpy.Environment, station: Station) -> Process:
         if station.dp_meeting:
             yield from meet(station.dp_meeting, k)
         station.bucket_start_s.append(env.now)
-        env.schedule(reduced, delay=station.cls.buckets[k].duration_s)
+        duration_s = station.cls.buckets[k].duration_s
+        if station.net is not None and k in station.bucket_flow:
+            station.net.start(reduced, station.bucket_flow[k], duration_s)
+        else:
+            env.schedule(reduced, delay=duration_s)
         yield reduced
         station.bucket_end_s.append(env.now)

@@ -4,6 +4,7 @@ import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
+from traincast.engine.flows import FlowNet
 from traincast.engine.processes import compute, reduce
 from traincast.engine.station import Station, build_stations
 from traincast.lower.check import check_program, deadlock
@@ -14,11 +15,13 @@ def simulate(program: Program) -> Result:
     """Times of everything in one step, from a SimPy run of the program.
 
     Semantics: `traincast.lower.program`. Deterministic; `Result.events` is the number of events processed,
-    which `expected_events` foretells. Raises TraincastError for a program that is inconsistent or deadlocks.
+    which `expected_events` foretells for a program without sharing. Raises TraincastError for a program that is
+    inconsistent or deadlocks.
     """
     links = check_program(program)
     env = simpy.Environment(initial_time=0.0)
-    stations = build_stations(env, program, links)
+    net = FlowNet(env, program.sharing) if program.sharing is not None else None
+    stations = build_stations(env, program, links, net)
     for station in stations:
         env.process(compute(env, station))
         if station.ready:
@@ -27,7 +30,8 @@ def simulate(program: Program) -> Result:
     results = tuple(_collect(station) for station in stations if station.finish_s is not None)
     if len(results) < len(stations):
         raise deadlock(program, {i: len(s.start_s) for i, s in enumerate(stations) if s.finish_s is None})
-    return Result(max((result.finish_s for result in results), default=0.0), results, events)
+    step_time_s = max((one.finish_s - one.begin_s * program.rolling for one in results), default=0.0)
+    return Result(step_time_s, results, events, losses=net.losses() if net else ())
 
 
 def _run(env: simpy.Environment) -> int:

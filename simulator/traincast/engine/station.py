@@ -7,6 +7,7 @@ from itertools import repeat
 import simpy
 
 from traincast.engine.events import Gate, Message, Moment, SendStream
+from traincast.engine.flows import FlowNet, SharedMessage
 from traincast.lower.check import parties, tail_parties
 from traincast.lower.program import Program, RankClass
 from traincast.schedule.links import NONE, Links, StageLinks
@@ -25,7 +26,10 @@ class Meeting:
 
 @dataclass
 class Station:
-    """One class: its moments (what happens when), and the times that its processes write down."""
+    """One class: its moments (what happens when), and the times that its processes write down.
+
+    `bucket_flow` gives the flow of the buckets that share links on `net`.
+    """
 
     cls: RankClass
     links: StageLinks
@@ -34,7 +38,9 @@ class Station:
     inputs: list[Message | None]
     ready: list[Moment]
     reduced: list[Moment]
-    streams: Mapping[str, SendStream]
+    streams: Mapping[int, SendStream] = field(default_factory=dict)
+    net: FlowNet | None = None
+    bucket_flow: Mapping[int, int] = field(default_factory=dict)
     meeting: Meeting | None = None
     dp_meeting: Meeting | None = None
     tail_meeting: Meeting | None = None
@@ -45,6 +51,20 @@ class Station:
     tail_start_s: list[float] = field(default_factory=list)
     tail_end_s: list[float] = field(default_factory=list)
     finish_s: float | None = None
+
+    def arrivals(self) -> Iterator[Sequence[Message]]:
+        """Messages that an asynchronous class waits for before each instruction, and none after the last one."""
+        for k, end in enumerate(self.links.leave):
+            yield [message for message in self.inputs[k : end + 1] if message is not None]
+        yield ()
+
+    def departures(self) -> list[list[tuple[SendStream, Message]]]:
+        """Messages that leave an asynchronous class at the end of each instruction, and the stream that takes them."""
+        found: list[list[tuple[SendStream, Message]]] = [[] for _ in self.outputs]
+        for k, message in enumerate(self.outputs):
+            if message is not None:
+                found[self.links.leave[k]].append((self.streams[self.links.target_way[k]], message))
+        return found
 
     def exchanges(self) -> Iterator[Sequence[Message]]:
         """Transfers that a blocking class posts together, before each instruction and after the last one."""
@@ -67,35 +87,43 @@ class Station:
         return found
 
 
-def build_stations(env: simpy.Environment, program: Program, links: Links) -> list[Station]:
-    """All stations, with their moments created and wired to each other."""
-    asynchronous = program.p2p == "async"
-    stations = [_station(env, cls, links[cls.stage], asynchronous) for cls in program.classes]
+def build_stations(env: simpy.Environment, program: Program, links: Links, net: FlowNet | None) -> list[Station]:
+    """All stations, with their moments created and wired to each other; `net` has the links that flows share."""
+    stations = [_station(env, index, cls, links[cls.stage], net) for index, cls in enumerate(program.classes)]
     for station in stations:
-        before, after = stations[station.cls.previous], stations[station.cls.next]
-        for index, instruction in enumerate(station.links.instructions):
-            if (source := station.links.source[index]) != NONE:
-                sender = before if instruction.kind == "F" else after
-                station.inputs[index] = sender.outputs[source]
+        station.streams = {1: SendStream(), -1: SendStream()} if program.p2p == "async" else {}
+        senders = {-1: stations[station.cls.previous], 1: stations[station.cls.next]}
+        for index, (source, way) in enumerate(zip(station.links.source, station.links.source_way, strict=True)):
+            if source != NONE:
+                station.inputs[index] = senders[way].outputs[source]
     _wire_meetings(env, program, stations)
     return stations
 
 
-def _station(env: simpy.Environment, cls: RankClass, links: StageLinks, asynchronous: bool) -> Station:
+def _station(env: simpy.Environment, index: int, cls: RankClass, links: StageLinks, net: FlowNet | None) -> Station:
     costs = [cls.chunks[key] for key in links.keys]
     size = len(links.instructions)
+    flows: list[int | None] = [None] * len(costs)
+    bucket_flow: dict[int, int] = {}
+    if net is not None:
+        flows = [net.sharing.messages.get((index, key)) for key in links.keys]
+        found = [net.sharing.buckets.get((index, position)) for position in range(len(cls.buckets))]
+        bucket_flow = {position: flow for position, flow in enumerate(found) if flow is not None}
+
+    def message(key: int) -> Message:
+        flow, send_s = flows[key], costs[key].send_s
+        return Message(env, send_s) if net is None or flow is None else SharedMessage(env, send_s, net, flow)
+
     return Station(
         cls=cls,
         links=links,
         durations=[costs[key].duration_s for key in links.key],
-        outputs=[
-            None if target == NONE else Message(env, costs[key].send_s)
-            for target, key in zip(links.target, links.key, strict=True)
-        ],
+        outputs=[None if target == NONE else message(key) for target, key in zip(links.target, links.key, strict=True)],
         inputs=[None] * size,
         ready=[Moment(env) for _ in cls.buckets],
         reduced=[Moment(env) for _ in cls.buckets],
-        streams={"F": SendStream(), "B": SendStream()} if asynchronous else {},
+        net=net,
+        bucket_flow=bucket_flow,
     )
 
 
@@ -111,9 +139,7 @@ def _wire_meetings(env: simpy.Environment, program: Program, stations: Sequence[
             _gate(env, stations, "tail_meeting", index, tail_parties(program, index, k))
 
 
-def _gate(
-    env: simpy.Environment, stations: Sequence[Station], name: str, own: int, steps: Mapping[int, int]
-) -> None:
+def _gate(env: simpy.Environment, stations: Sequence[Station], name: str, own: int, steps: Mapping[int, int]) -> None:
     """A gate for class `own`, which opens when all classes of `steps` (class -> step) have arrived."""
     if len(steps) == 1:
         return

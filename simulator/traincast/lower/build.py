@@ -4,13 +4,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traincast.lower.classes import ClassCosts, CostBook
+from traincast.lower.classes import ClassCosts, CostBooks
+from traincast.lower.flows import Contention, lay_out, with_sharing
 from traincast.lower.fold import ClassWiring, RankGroups, class_wiring, refine
 from traincast.lower.job import Job
 from traincast.lower.program import Program, RankClass
+from traincast.lower.seats import take_seats
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import AxisTraffic, traffic
+from traincast.lower.unmodelled import refuse_unmodelled
+from traincast.lower.wires import refine_by_links
 from traincast.schedule import build as build_schedule
 
 
@@ -23,28 +27,39 @@ class Lowered:
     spans: RankSpans
 
 
-def lower(job: Job, *, fold: bool = True) -> Lowered:
+def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False) -> Lowered:
     """Lower a job to a program.
 
     With `fold`, ranks that cannot be told apart share a class (exact for deterministic durations); without, every rank
-    is its own class, which is the oracle for small worlds.
+    is its own class, which is the oracle for small worlds. With `contention` messages and gradient buckets share links
+    in the engine, as `lower.flows` says; without, all groups of a family share them statically and families do not
+    meet.
     """
+    refuse_unmodelled(job.mesh, job.recipe)
     spans = rank_spans(job.mesh, job.cluster)
-    book = CostBook(job, chunk_parts(job))
+    seats = take_seats(job, spans)
+    books = CostBooks(job, chunk_parts(job), seats)
     groups = _rank_groups(job, spans)
     stages = job.mesh.coordinates()["pp"]
+    chosen = Contention() if contention is True else contention
+    layout = lay_out(job, spans, chosen) if chosen else None
     if fold:
-        colours = np.column_stack([stages, spans.ids])
+        ids = spans.ids if layout is None else np.column_stack([spans.ids, layout.cohorts.ids])
+        colours = np.column_stack([stages, seats.of_rank, ids])
         classes = refine(np.unique(colours, axis=0, return_inverse=True)[1], groups.families())
+        if layout is not None:
+            classes = refine_by_links(classes, groups, layout.wires)
     else:
         classes = np.arange(job.mesh.world)
     rank_classes = tuple(
-        _rank_class(wire, int(stages[wire.example_rank]), book, spans) for wire in class_wiring(classes, groups)
+        _rank_class(wire, int(stages[wire.example_rank]), books, spans) for wire in class_wiring(classes, groups)
     )
     m, v, p = job.microbatches, job.chunks, job.mesh.pp
     name = job.recipe.schedule
     program = Program(build_schedule(name, p, m, v), (name, p, m, v), job.recipe.p2p, rank_classes)
-    return Lowered(program, traffic(job, book, spans), spans)
+    if layout is not None:
+        program = with_sharing(program, classes, layout, books)
+    return Lowered(program, traffic(job, books, spans), spans)
 
 
 def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
@@ -63,8 +78,8 @@ def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
     )
 
 
-def _rank_class(wire: ClassWiring, stage: int, book: CostBook, spans: RankSpans) -> RankClass:
-    costs: ClassCosts = book.costs(stage, spans.of(wire.example_rank))
+def _rank_class(wire: ClassWiring, stage: int, books: CostBooks, spans: RankSpans) -> RankClass:
+    costs: ClassCosts = books.at(wire.example_rank).costs(stage, spans.of(wire.example_rank))
     tail = tuple(replace(op, meets=wire.tail_meets.get(op.name, ())) for op in costs.tail)
     return RankClass(
         stage=stage,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from traincast.errors import TraincastError
-from traincast.lower.program import Program, RankClass
+from traincast.lower.program import Program, RankClass, Sharing
 from traincast.schedule.links import Links, links, name_of
 
 Parties = tuple[int, ...]
@@ -29,6 +29,7 @@ def check_program(program: Program) -> Links:
         if not all(0.0 <= second < math.inf for second in _seconds(cls)):
             raise TraincastError(f"{who} has a negative, infinite or undefined time")
     _check_wiring(program, len(found))
+    _check_sharing(program)
     return found
 
 
@@ -53,6 +54,35 @@ def _check_wiring(program: Program, p: int) -> None:
             raise TraincastError(f"class {index} reduces gradients with a class of another number of buckets")
         if len({op.name for op in cls.tail}) != len(cls.tail):
             raise TraincastError(f"class {index} has two tail operations of one name")
+
+
+def _check_sharing(program: Program) -> None:
+    sharing = program.sharing
+    if sharing is None:
+        return
+    for number, flow in enumerate(sharing.flows):
+        loads = (flow.size_bytes, flow.bytes_per_s, *flow.weights)
+        if not all(0.0 < load < math.inf for load in loads) or len(flow.weights) != len(flow.links):
+            raise TraincastError(f"flow {number} has no size, rate or weights above 0")
+        if not all(0 <= link < len(sharing.links) for link in flow.links) or len(set(flow.links)) < len(flow.links):
+            raise TraincastError(f"flow {number} uses a link twice, or one that does not exist")
+    if not all(0.0 < link.bytes_per_s < math.inf for link in sharing.links):
+        raise TraincastError("a shared link has no bandwidth")
+    for (index, key), number in sharing.messages.items():
+        _check_flow(program, sharing, (index, number), [program.classes[index].chunks[key].send_s])
+    for (index, position), number in sharing.buckets.items():
+        durations = [bucket.duration_s for bucket in program.classes[index].buckets]
+        _check_flow(program, sharing, (index, number), durations[position : position + 1])
+
+
+def _check_flow(program: Program, sharing: Sharing, who: tuple[int, int], seconds: Sequence[float]) -> None:
+    """A flow must exist, its owner too, and moving its bytes at full rate must fit into the owner's seconds."""
+    index, number = who
+    if not seconds or not 0 <= number < len(sharing.flows):
+        raise TraincastError(f"class {index} has no such bucket or flow as the sharing says")
+    flow = sharing.flows[number]
+    if flow.size_bytes / flow.bytes_per_s > seconds[0] * (1.0 + 1e-9):
+        raise TraincastError(f"a flow of class {index} takes longer at full rate than the {seconds[0]} s it is part of")
 
 
 def parties(index: int, meets: Sequence[int]) -> Parties:

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from traincast.costs import Machine
-from traincast.costs.collectives import collective_seconds, message_seconds
+from traincast.costs.collectives import NetworkConstants, collective_seconds, message_seconds
 from traincast.costs.memory_bound import optimizer_seconds
 from traincast.lower.chunk import ChunkTime, chunk_time
 from traincast.lower.job import Job
 from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
+from traincast.lower.seats import Networks, Seats
 from traincast.lower.stages import ChunkPart, backward_segments, forward_segments
 from traincast.model.operators import ACTIVATION_BYTES
 from traincast.model.parameters import (
@@ -33,14 +34,28 @@ class ClassCosts:
 
 
 class CostBook:
-    """Costs of classes of one job; equal parts over equal spans are computed once."""
+    """Costs of classes of one job on one machine; equal parts over equal spans are computed once."""
 
-    def __init__(self, job: Job, parts: tuple[ChunkPart, ...]) -> None:
-        """Prepare the machine; nothing is computed yet."""
+    def __init__(
+        self, job: Job, parts: tuple[ChunkPart, ...], machine: Machine | None = None, networks: Networks = ()
+    ) -> None:
+        """Prepare the machine (by default the job's own GPU); nothing is computed yet.
+
+        `networks` has, by family, the constants of all stacks that meet in a group; where it is empty the machine's
+        own are those of every group.
+        """
         self.job = job
         self.parts = parts
-        self.machine = Machine(job.gpu, job.profile, job.recipe.precision, job.cluster.gpus_per_node)
+        self.machine = machine or Machine(job.gpu, job.profile, job.recipe.precision, job.cluster.gpus_per_node)
+        self.networks = dict(networks)
         self._times: dict[tuple[str, ChunkPart, Span | None], ChunkTime] = {}
+
+    def collective_s(self, op: str, size: float, family: str, spans: Mapping[str, Span]) -> float:
+        """Time of a collective in the rank's group of a family [s]: the slowest of its members' stacks counts."""
+        return max(collective_seconds(op, size, spans[family], network) for network in self._stacks(family))
+
+    def _stacks(self, family: str) -> tuple[NetworkConstants, ...]:
+        return self.networks.get(family) or (self.machine.network,)
 
     def time(self, kind: str, part: ChunkPart, spans: Mapping[str, Span]) -> ChunkTime:
         """Time of one pass over a chunk's contents."""
@@ -58,44 +73,43 @@ class CostBook:
             index = chunk * pp + stage
             part = self.parts[index]
             forward, backward = self.time("F", part, spans), self.time("B", part, spans)
-            onward = self.message(spans.get("next"), spans) if index < total - 1 else 0.0
-            back = self.message(spans.get("previous"), spans) if index > 0 else 0.0
+            onward = self.message("next", spans) if index < total - 1 else 0.0
+            back = self.message("previous", spans) if index > 0 else 0.0
             chunks["F", chunk] = ChunkCost(forward.duration_s, forward.labels_s, onward)
             chunks["B", chunk] = ChunkCost(backward.duration_s, backward.labels_s, back)
         return ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
 
-    def message(self, pair: Span | None, spans: Mapping[str, Span]) -> float:
-        """Transfer of one activation (or its gradient) to a neighbouring stage [s].
+    def message(self, way: str, spans: Mapping[str, Span]) -> float:
+        """Transfer of one activation (or its gradient) to a neighbouring stage, `next` or `previous` [s].
 
         With scatter/gather each tensor-parallel rank sends 1/t of it and the receivers gather it over NVLink
         (SC21 §4.1); under sequence parallelism a rank holds 1/t anyway; else every rank sends all of it.
         """
-        if pair is None:
+        if way not in spans:
             return 0.0
         recipe, tp = self.job.recipe, self.job.mesh.tp
         size = float(recipe.microbatch * recipe.sequence * self.job.model.hidden * ACTIVATION_BYTES)
-        network = self.machine.network
-        if tp == 1 or not (recipe.scatter_gather or recipe.sequence_parallel):
-            return message_seconds(size, pair, network)
-        gather = 0.0 if recipe.sequence_parallel else collective_seconds("all_gather", size, spans["tp"], network)
-        return message_seconds(size / tp, pair, network) + gather
+        gather = 0.0
+        if tp > 1 and (recipe.scatter_gather or recipe.sequence_parallel):
+            gather = 0.0 if recipe.sequence_parallel else self.collective_s("all_gather", size, "tp", spans)
+            size /= tp
+        return max(message_seconds(size, spans[way], network) for network in self._stacks(way)) + gather
 
     def buckets(self, stage: int, spans: Mapping[str, Span]) -> tuple[ReduceBucket, ...]:
         """Gradient buckets: one per weight-bearing part of the last backward when overlapped, else one at the end."""
-        group = spans.get("dp")
-        if group is None:
+        if "dp" not in spans:
             return ()
         recipe = self.job.recipe
         if not self.job.overlaps_gradients:
             size = self.stage_parameters(stage) * float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
-            return (ReduceBucket(None, 0.0, self.reduce_s(size, group), size),)
+            return (ReduceBucket(None, 0.0, self.reduce_s(size, spans), size),)
         found = []
         for chunk in reversed(range(self.job.chunks)):
             part = self.parts[chunk * self.job.mesh.pp + stage]
             marks = self.time("B", part, spans).marks_s
             sizes = self.part_sizes(part)
             found += [
-                ReduceBucket(chunk, ready, self.bucketed_s(size, group), size)
+                ReduceBucket(chunk, ready, self.bucketed_s(size, spans), size)
                 for ready, size in zip(marks, sizes, strict=True)
             ]
         return tuple(found)
@@ -113,15 +127,15 @@ class CostBook:
             sizes.append(width * embedding_parameters(model, tp))
         return sizes
 
-    def reduce_s(self, size: float, group: Span) -> float:
+    def reduce_s(self, size: float, spans: Mapping[str, Span]) -> float:
         """Gradient reduction of `size` bytes: all-reduce, or reduce-scatter where states are sharded."""
         op = "reduce_scatter" if self.job.recipe.zero_stage >= 1 else "all_reduce"
-        return collective_seconds(op, size, group, self.machine.network)
+        return self.collective_s(op, size, "dp", spans)
 
-    def bucketed_s(self, size: float, group: Span) -> float:
+    def bucketed_s(self, size: float, spans: Mapping[str, Span]) -> float:
         """The same in buckets of the recipe's size, one after the other."""
         count = max(1, math.ceil(size / self.job.recipe.bucket_bytes))
-        return count * self.reduce_s(size / count, group)
+        return count * self.reduce_s(size / count, spans)
 
     def stage_parameters(self, stage: int) -> int:
         """Parameters on one rank of a stage."""
@@ -130,28 +144,47 @@ class CostBook:
         first, last = stage == 0, stage == pp - 1
         return stage_parameters(self.job.model, self.job.mesh.tp, layers, first=first, last=last).total
 
+    def embedding_bytes(self) -> float:
+        """Gradient bytes of the tied embedding that a rank of the first or last stage holds."""
+        rows = head_parameters(self.job.model, self.job.mesh.tp)
+        return rows * float(BYTES_PER_ELEMENT[self.job.recipe.gradient_dtype])
+
     def tail(self, stage: int, spans: Mapping[str, Span]) -> tuple[TailOp, ...]:
         """What follows the gradients: tied embedding, gradient norm over the replica, optimiser, parameter gather."""
-        job, network = self.job, self.machine.network
+        job = self.job
         ops: list[TailOp] = []
         if "embedding" in spans and job.model.tied_embeddings:
-            rows = head_parameters(job.model, job.mesh.tp)
-            size = rows * float(BYTES_PER_ELEMENT[job.recipe.gradient_dtype])
-            ops.append(TailOp("embedding", "dp", collective_seconds("all_reduce", size, spans["embedding"], network)))
+            seconds = self.collective_s("all_reduce", self.embedding_bytes(), "embedding", spans)
+            ops.append(TailOp("embedding", "dp", seconds))
         if "model" in spans:
-            norm = collective_seconds("all_reduce", 4.0, spans["model"], network)
-            ops.append(TailOp("gradient norm", "optimizer", norm))
+            ops.append(TailOp("gradient norm", "optimizer", self.collective_s("all_reduce", 4.0, "model", spans)))
         parameters = self.stage_parameters(stage)
         shards = spans["dp"].ranks if job.recipe.zero_stage >= 1 and "dp" in spans else 1
-        traffic = job.profile["optimizer.bytes_per_parameter"]
-        ops.append(
-            TailOp("optimizer", "optimizer", optimizer_seconds(parameters / shards, traffic, self.machine.memory))
-        )
+        traffic = self.machine.profile["optimizer.bytes_per_parameter"]
+        update_s = optimizer_seconds(parameters / shards, traffic, self.machine.memory) / self.machine.speed
+        ops.append(TailOp("optimizer", "optimizer", update_s))
         if shards > 1:
             size = parameters * float(ACTIVATION_BYTES)
-            ops.append(TailOp("parameters", "dp", collective_seconds("all_gather", size, spans["dp"], network)))
-        ops.append(TailOp("step", "host", job.profile["step.fixed"]))
+            ops.append(TailOp("parameters", "dp", self.collective_s("all_gather", size, "dp", spans)))
+        ops.append(TailOp("step", "host", self.machine.profile["step.fixed"]))
         return tuple(ops)
+
+
+class CostBooks:
+    """The cost book of every rank: one for each machine and the stacks that its groups meet."""
+
+    def __init__(self, job: Job, parts: tuple[ChunkPart, ...], seats: Seats) -> None:
+        """Prepare the books; nothing is computed yet."""
+        self.seats = seats
+        self._books: dict[tuple[int, Networks], CostBook] = {}
+        self._job, self._parts = job, parts
+
+    def at(self, rank: int) -> CostBook:
+        """The book of a rank's machine and groups."""
+        key = (int(self.seats.of_rank[rank]), self.seats.networks(rank))
+        if key not in self._books:
+            self._books[key] = CostBook(self._job, self._parts, self.seats.machines[key[0]], key[1])
+        return self._books[key]
 
 
 SINGLE = Span(

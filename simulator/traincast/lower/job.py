@@ -11,8 +11,20 @@ from traincast.topology import Cluster
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """A GPU model under the profile that prices it."""
+
+    gpu: Gpu
+    profile: Profile
+
+
+@dataclass(frozen=True, eq=False)
 class Job:
-    """One forecast's input. `gpu` is the catalogue part that the ranks run on."""
+    """One forecast's input. `gpu` is the catalogue part that the ranks run on, and `profile` says what the stack does.
+
+    On a cluster of several GPU models `others` has the further ones, each with its own profile; a model that is not
+    among them is priced as `gpu`.
+    """
 
     model: ModelShape
     mesh: Mesh
@@ -20,6 +32,12 @@ class Job:
     profile: Profile
     cluster: Cluster
     gpu: Gpu
+    others: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All GPU models with their profiles, that of `gpu` first."""
+        return Part(self.gpu, self.profile), *self.others
 
     @property
     def microbatches(self) -> int:

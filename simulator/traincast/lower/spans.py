@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from traincast.lower.job import Job
 from traincast.mesh import Mesh
 from traincast.topology import Cluster, Span, family_spans
 
@@ -87,8 +86,3 @@ def longest_paths(spans: Sequence[Span]) -> list[Span]:
         if key not in longest or span.inter_latency_s > longest[key].inter_latency_s:
             longest[key] = span
     return [longest[keys[span]] for span in spans]
-
-
-def job_spans(job: Job) -> RankSpans:
-    """Spans of a job's mesh on its cluster."""
-    return rank_spans(job.mesh, job.cluster)

@@ -9,11 +9,13 @@ References
 from dataclasses import replace
 from typing import Final
 
+from traincast.errors import ShapeError
 from traincast.memory.job import MemoryJob
 from traincast.memory.states import parameter_bytes
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads, padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
+from traincast.schedule import SPLIT, ScheduleKey, build, held_chunks, in_flight_bound
 
 LOGIT_BYTES: Final = 2 + 4 + 4
 """A logit: half precision out of the product, a single-precision copy for the loss, its gradient."""
@@ -83,14 +85,16 @@ def _kept_split(model: ModelShape, tp: int, recipe: Recipe) -> float:
     return attention + (2 * (model.mlp_matrices - 1) + saved) * model.ffn_hidden / tp
 
 
-def chunks_in_flight(recipe: Recipe, mesh: Mesh, stage: int) -> tuple[int, ...]:
+def chunks_in_flight(recipe: Recipe, mesh: Mesh, stage: int, after_input: float = 1.0) -> tuple[float, ...]:
     """Forward passes of each chunk that a stage holds at its fullest moment.
+
+    A microbatch counts `after_input` between the input and the weight part of its backward, where these are split.
 
     Notes
     -----
     1F1B holds min(p - s, m), GPipe m. Interleaved 1F1B runs 2·(p - s - 1) + (v - 1)·p forward passes ahead,
     in groups of p microbatches a chunk; the first stage's p·v + p - 1 passes of l/(p·v) layers are l·(1 +
-    (p-1)/(p·v)) layers.
+    (p-1)/(p·v)) layers. What the other schedules hold is counted in their instruction lists.
 
     Reference: [1] §4.2.3; [2] §2.2.
     """
@@ -99,6 +103,8 @@ def chunks_in_flight(recipe: Recipe, mesh: Mesh, stage: int) -> tuple[int, ...]:
         return (1,) * v
     if recipe.schedule == "gpipe":
         return (m,) * v
+    if recipe.schedule in SPLIT or recipe.schedule == "looped-bfs":
+        return _counted((recipe.schedule, p, m, v), stage, after_input)
     if v == 1:
         return (min(p - stage, m),)
     ahead = min(2 * (p - stage - 1) + (v - 1) * p + 1, m * v)
@@ -108,10 +114,37 @@ def chunks_in_flight(recipe: Recipe, mesh: Mesh, stage: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def _counted(key: ScheduleKey, stage: int, after_input: float) -> tuple[float, ...]:
+    """What the instruction list of a stage holds; the schedule's bound for a shape that it cannot have."""
+    try:
+        return held_chunks(build(*key), after_input)[stage]
+    except ShapeError:
+        return (in_flight_bound(key)[stage] / key[3],) * key[3]
+
+
+def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+    """What the weight part of a layer's backward needs, by what the layer keeps for its whole backward.
+
+    Notes
+    -----
+    Inputs and output gradients of the matrix products: 14 + 18 = 32 s·b·h bytes of the 34·s·b·h + 5·a·s²·b of a plain
+    GPT. Above 1 where the layer recomputes its forward pass.
+
+    Reference: Qi et al. 2023 (Zero Bubble), §2.2 and Table 1.
+    """
+    h, t = model.hidden, mesh.tp
+    attention = model.attention_width / t
+    projections = attention + 2 * local_kv_heads(model, t) * model.head_dim
+    mlp = model.mlp_matrices * model.ffn_hidden / t
+    elements = (2 * h / _sequence_split(mesh, recipe) + attention) + (projections + 2 * h) + mlp
+    weights = 2 * local_tokens(mesh, recipe) * _width(recipe) * elements
+    return weights / layer_activation_bytes(model, mesh, recipe)
+
+
 def stage_activation_bytes(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> float:
     """Bytes kept on one stage: layers in flight, embedding dropout in front, norm and head inputs behind."""
     model, mesh, recipe = job.model, job.mesh, job.recipe
-    in_flight = chunks_in_flight(recipe, mesh, stage)
+    in_flight = chunks_in_flight(recipe, mesh, stage, weight_gradient_share(model, mesh, recipe))
     per_layer = layer_activation_bytes(model, mesh, recipe)
     kept = per_layer * sum(count * layers for count, layers in zip(in_flight, chunks, strict=True))
     hidden = _width(recipe) * local_tokens(mesh, recipe) * model.hidden / _sequence_split(mesh, recipe)
@@ -123,10 +156,10 @@ def stage_activation_bytes(job: MemoryJob, stage: int, chunks: tuple[int, ...]) 
 
 
 def _losses_in_flight(job: MemoryJob) -> int:
-    """Microbatches between loss and backward pass on the last stage: one, but all of them in GPipe."""
-    if job.recipe.schedule != "gpipe" or job.mesh.pp == 1:
+    """Microbatches between loss and backward pass on the last stage: one, but all of them in GPipe and its kin."""
+    if job.recipe.schedule not in ("gpipe", "looped-bfs") or job.mesh.pp == 1:
         return 1
-    return chunks_in_flight(job.recipe, job.mesh, job.mesh.pp - 1)[-1]
+    return int(chunks_in_flight(job.recipe, job.mesh, job.mesh.pp - 1)[-1])
 
 
 def logits_bytes(job: MemoryJob) -> float:

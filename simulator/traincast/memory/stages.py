@@ -26,11 +26,11 @@ def estimate(
     model: ModelShape,
     mesh: Mesh,
     recipe: Recipe,
-    gpu_memory_bytes: float,
+    gpu_memory_bytes: float | Sequence[float],
     layers_per_stage: Sequence[int] | None = None,
 ) -> MemoryEstimate:
-    """Memory of every stage against a GPU of `gpu_memory_bytes`, with the usual overheads of PyTorch and
-    NCCL.
+    """Memory of every stage against a GPU of `gpu_memory_bytes` (one figure, or one a stage), with the usual
+    overheads of PyTorch and NCCL.
 
     `layers_per_stage` counts layers per stage (pp numbers) or per chunk in pipeline order (pp·vpp numbers);
     without it the recipe's `stage_layers`, else an even split. Raises ShapeError when it does not add up to
@@ -40,19 +40,21 @@ def estimate(
 
 
 def estimate_job(
-    job: MemoryJob, gpu_memory_bytes: float, layers_per_stage: Sequence[int] | None = None
+    job: MemoryJob, gpu_memory_bytes: float | Sequence[float], layers_per_stage: Sequence[int] | None = None
 ) -> MemoryEstimate:
     """As `estimate`, for a software stack with overheads of its own."""
     chunks = chunk_layers(job.model, job.mesh, job.recipe, layers_per_stage)
     stages = tuple(_stage_memory(job, stage, chunks[stage]) for stage in range(job.mesh.pp))
-    worst = max(stages, key=lambda one: one.total_bytes)
-    verdict = _verdict(worst.total_bytes, gpu_memory_bytes)
+    limits = gpu_memory_bytes if isinstance(gpu_memory_bytes, Sequence) else [gpu_memory_bytes] * job.mesh.pp
+    worst = max(stages, key=lambda one: one.total_bytes / limits[one.stage])
+    limit = limits[worst.stage]
+    verdict = _verdict(worst.total_bytes, limit)
     item = worst.largest_item
     reason = (
-        f"stage {worst.stage} needs {format_size(worst.total_bytes)} of {format_size(gpu_memory_bytes)}; "
+        f"stage {worst.stage} needs {format_size(worst.total_bytes)} of {format_size(limit)}; "
         f"its largest item is {item} ({format_size(worst.items[item])})"
     )
-    return MemoryEstimate(stages, verdict, gpu_memory_bytes, reason)
+    return MemoryEstimate(stages, verdict, limit, reason, worst.stage)
 
 
 def chunk_layers(

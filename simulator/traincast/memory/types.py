@@ -52,17 +52,21 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """All stages and the verdict on the fullest one; `reason` names that stage and its largest item."""
+    """All stages and the verdict on the fullest one; `reason` names that stage and its largest item.
+
+    Where the stages' GPUs differ, the fullest is the one that needs most of what it has, and `limit_bytes` is that.
+    """
 
     per_stage: tuple[StageMemory, ...]
     verdict: Verdict
     limit_bytes: float
     reason: str
+    fullest: int
 
     @property
     def worst(self) -> StageMemory:
         """The fullest stage."""
-        return max(self.per_stage, key=lambda stage: stage.total_bytes)
+        return self.per_stage[self.fullest]
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for reports: per stage every item and the total, in bytes."""

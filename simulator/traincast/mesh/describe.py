@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from traincast.mesh.families import CommunicatorCount, count_communicators, families_of, family_groups
 from traincast.mesh.grid import Ints
 from traincast.mesh.holdings import Holding, ModelFacts, holdings, weight_shares
@@ -14,13 +16,20 @@ from traincast.mesh.submesh import SubMesh
 
 @dataclass(frozen=True)
 class Views:
-    """What to describe beside the grid itself."""
+    """What to describe beside the grid itself. `nodes` is the node of every rank; by default they are filled evenly."""
 
     gpus_per_node: int = 8
+    nodes: tuple[int, ...] | None = None
     model: ModelFacts = field(default_factory=ModelFacts)
     interleaved: bool = False
     sharding: SubMesh | None = None
     warnings: tuple[str, ...] = ()
+
+    def nodes_of(self, mesh: Mesh) -> Ints:
+        """The node of every rank, shape (world,)."""
+        if self.nodes is None:
+            return nodes_of_ranks(mesh, self.gpus_per_node)
+        return np.asarray(self.nodes, dtype=np.int64)
 
 
 def axes_of(mesh: Mesh) -> tuple[tuple[str, str, int, int], ...]:
@@ -72,7 +81,7 @@ def describe(mesh: Mesh, views: Views) -> dict[str, Any]:
 
     `families` lists every group; a rank's `groups` gives the number of its group in each of those lists.
     """
-    nodes = nodes_of_ranks(mesh, views.gpus_per_node)
+    nodes = views.nodes_of(mesh)
     families = families_of(mesh)
     return {
         "signature": mesh.signature(),

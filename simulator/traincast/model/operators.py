@@ -22,8 +22,6 @@ ACTIVATION_BYTES = 2
 class Gemm:
     """`batch` products of (m x k) by (k x n).
 
-    `precision` empty means the precision of the recipe. `accumulate_bytes` is traffic per output element that follows
-    the product in the same kernel or right after it (a weight gradient added to the main gradient).
     `calls` counts framework calls for the host: a linear layer is a transpose view and a product.
     """
 

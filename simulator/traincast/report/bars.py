@@ -11,7 +11,7 @@ from traincast.schedule.types import Pass
 Stream = Literal["compute", "pp-recv", "pp-send", "dp"]
 STREAMS: tuple[Stream, ...] = ("compute", "pp-recv", "pp-send", "dp")
 
-PASS_NAMES: dict[Pass, str] = {"F": "forward", "B": "backward", "W": "weight gradient"}
+PASS_NAMES: dict[Pass, str] = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 MESSAGE = "pp"
 REDUCTION = "dp"
 
@@ -20,9 +20,9 @@ REDUCTION = "dp"
 class Bar:
     """One thing that one stage did without a break.
 
-    `kind` is forward, backward or weight gradient for instructions, pp for a message, dp for a gradient
+    `kind` is forward, backward, input or weight gradient for instructions, pp for a message, dp for a gradient
     bucket, and the label of the operation after that. `microbatch` and `chunk` are None where they mean
-    nothing.
+    nothing; `joint_until_s` is the end of the passes that run as one from this one on.
     """
 
     stage: int
@@ -33,6 +33,7 @@ class Bar:
     end_s: float
     microbatch: int | None = None
     chunk: int | None = None
+    joint_until_s: float | None = None
 
 
 def representative_pipeline(program: Program) -> tuple[int, ...]:
@@ -60,7 +61,9 @@ def _instructions(program: Program, rank_class: RankClass, outcome: ClassResult)
     for index, step in enumerate(program.schedule[stage]):
         where = (step.microbatch, step.chunk)
         name = PASS_NAMES[step.kind]
-        yield Bar(stage, "compute", name, name, float(outcome.start_s[index]), float(outcome.end_s[index]), *where)
+        joint_until_s = float(outcome.end_s[index + 1]) if step.joint else None
+        times = (float(outcome.start_s[index]), float(outcome.end_s[index]))
+        yield Bar(stage, "compute", name, name, *times, *where, joint_until_s)
         messages: tuple[tuple[Stream, str, float, float], ...] = (
             ("pp-recv", f"receive for {name}", outcome.input_start_s[index], outcome.input_end_s[index]),
             ("pp-send", f"send {name}", outcome.output_start_s[index], outcome.output_end_s[index]),

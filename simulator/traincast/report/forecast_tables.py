@@ -24,6 +24,9 @@ def forecast_tables(forecast: "Forecast") -> tuple[Table, ...]:
         memory_table(forecast),
         bubble_table(forecast),
     ]
+    if forecast.link_losses:
+        losses = tuple((text,) for text in forecast.link_losses)
+        tables.append(Table("Links that slowed transfers", ("link and loss",), losses))
     assumptions = tuple((text,) for text in forecast.assumptions)
     return (*tables, Table("Assumptions", ("assumption",), assumptions))
 

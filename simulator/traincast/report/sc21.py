@@ -116,7 +116,7 @@ def table1_score(rows: Sequence[Row]) -> "FamilyScore":
             predicted_s=row["forecast_step_s"],
             status=row["status"] if row["published_step_s"] else "skipped",
             reason="",
-            hardware_flops_per_gpu=row["forecast_tflops"] * row["forecast_step_s"] * 1e12,
+            executed_flops_per_gpu=row["forecast_tflops"] * row["forecast_step_s"] * 1e12,
         )
         for row in rows
     ]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from traincast.errors import UsageError
 from traincast.lower.program import Program, Result
-from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars
+from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars, representative_pipeline
+from traincast.schedule.placement import family
 from traincast.units import format_time
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 _PASS_HUES: Mapping[str, tuple[str, ...]] = {
     "forward": ("#2f6fb3", "#7fb0dd", "#b4d3ee", "#d6e7f6"),
     "backward": ("#2e8b57", "#7cc49a", "#b3dec5", "#d5eede"),
-    "weight gradient": ("#8a6d3b", "#c2aa80", "#ddcfb4", "#eee6d8"),
+    "input gradient": ("#1d7f8c", "#6fb8c1", "#aedae0", "#d3ecef"),
+    "weight gradient": ("#b0812f", "#dcb97c", "#ecd8b2", "#f5ead6"),
 }
 _OTHER_HUES: Mapping[str, str] = {
     MESSAGE: "#d9534f",
@@ -36,7 +38,20 @@ _NUMBER_WIDTH_SHARE = 0.011
 _LEGEND_COLUMNS = 8
 _MOST_BARS = 20_000
 _SUFFIXES = (".png", ".svg", ".pdf")
-_SCHEDULE_WORDS = {"none": "no pipeline", "1f1b": "1F1B", "interleaved": "interleaved 1F1B", "gpipe": "GPipe"}
+_SCHEDULE_WORDS = {
+    "none": "no pipeline",
+    "1f1b": "1F1B",
+    "interleaved": "interleaved 1F1B",
+    "gpipe": "GPipe",
+    "looped-bfs": "looped breadth-first",
+    "zb-h1": "ZB-H1",
+    "zb-h2": "ZB-H2",
+    "zb-1p": "ZB-1p",
+    "zb-2p": "ZB-2p",
+    "zb-v": "ZB-V",
+    "dualpipe": "DualPipe",
+    "dualpipev": "DualPipeV",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,7 @@ def panel_of(forecast: "Forecast") -> Panel:
     name, stages, microbatches, chunks = forecast.run.program.schedule_key
     of_chunks = f", {chunks} chunks a stage" if chunks > 1 else ""
     idle = 100 * forecast.bubble.share_of_step
+    name = family(name)
     title = (
         f"{forecast.model}, {_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, "
         f"{microbatches} microbatches, {format_time(forecast.step_time_s)} (idle {idle:.0f} %)"
@@ -64,7 +80,8 @@ def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> Non
     """Draws panels one above the other on a common time axis, into a file whose suffix says the kind.
 
     A stage is a lane: instructions with their microbatch on its upper part, messages and gradient reductions
-    on the strip below, grey where the stage computes nothing.
+    on the strip below, grey where the stage computes nothing. A frame holds passes that run as one. Dashes end the
+    step; where steps roll, they begin and end that of each stage.
     """
     _check(panels, path)
     import matplotlib
@@ -73,7 +90,7 @@ def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> Non
     from matplotlib import pyplot as plt
 
     stages = [len(panel.program.schedule) for panel in panels]
-    longest = max(panel.result.step_time_s for panel in panels)
+    longest = max(end_s for panel in panels for _, end_s in _windows(panel))
     scale, unit = time_unit(longest)
     figure, grid = plt.subplots(
         len(panels),
@@ -120,9 +137,11 @@ def time_unit(longest_s: float) -> tuple[float, str]:
 def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float) -> dict[str, str]:
     """Draws one step; returns the colour of each kind of bar drawn, for the legend."""
     stages = len(panel.program.schedule)
-    step = panel.result.step_time_s
-    for stage in range(stages):
-        axes.add_patch(_box(stage * _LANE, (0.0, step * scale), _COMPUTE_HEIGHT, _IDLE))
+    for stage, (begin_s, end_s) in enumerate(_windows(panel)):
+        axes.add_patch(_box(stage * _LANE, (begin_s * scale, end_s * scale), _COMPUTE_HEIGHT, _IDLE))
+        ends = (begin_s, end_s) if panel.program.rolling else (end_s,)
+        top = stage * _LANE - 0.15
+        axes.vlines([one * scale for one in ends], top, top + _LANE, color=_INK, linewidth=0.9, linestyle=(0, (3, 2)))
     kinds = {"idle": _IDLE}
     for bar in bars(panel.program, panel.result):
         hue = _hue(bar)
@@ -130,10 +149,13 @@ def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float) -> d
         on_strip = bar.stream != "compute"
         top = bar.stage * _LANE + (_COMPUTE_HEIGHT + 0.03 if on_strip else 0.0)
         height = _STRIP_HEIGHT if on_strip else _COMPUTE_HEIGHT
-        axes.add_patch(_box(top, (bar.start_s * scale, bar.end_s * scale), height, hue, edge=not on_strip))
+        line = hue if on_strip else "white"
+        axes.add_patch(_box(top, (bar.start_s * scale, bar.end_s * scale), height, hue, line))
         if not on_strip and bar.microbatch is not None:
             _number(axes, bar, top, longest_s, scale)
-    axes.axvline(step * scale, color=_INK, linewidth=0.9, linestyle=(0, (3, 2)))
+        if bar.joint_until_s is not None:
+            both = (bar.start_s * scale, bar.joint_until_s * scale)
+            axes.add_patch(_box(top, both, height, "none", line=_INK))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}")
     axes.set_title(panel.title, loc="left", fontsize=10.5, color=_INK, pad=5)
     axes.set_xlim(0.0, longest_s * scale * 1.005)
@@ -146,12 +168,22 @@ def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float) -> d
     return kinds
 
 
-def _box(top: float, times: tuple[float, float], height: float, hue: str, edge: bool = False) -> "Rectangle":
+def _windows(panel: Panel) -> list[tuple[float, float]]:
+    """Begin and end of each stage's step: the same for all, unless steps roll."""
+    step_s = panel.result.step_time_s
+    if not panel.program.rolling:
+        return [(0.0, step_s)] * len(panel.program.schedule)
+    begins_s = [panel.result.classes[index].begin_s for index in representative_pipeline(panel.program)]
+    return [(begin_s, begin_s + step_s) for begin_s in begins_s]
+
+
+def _box(top: float, times: tuple[float, float], height: float, hue: str, line: str = _IDLE) -> "Rectangle":
     from matplotlib.patches import Rectangle
 
     start, end = times
-    line = {"edgecolor": "white", "linewidth": 0.5} if edge else {"edgecolor": hue, "linewidth": 0.3}
-    return Rectangle((start, top), end - start, height, facecolor=hue, **line)  # type: ignore[arg-type]
+    width = 0.5 if line == "white" else 0.7 if line == _INK else 0.3
+    order = 3.0 if line == _INK else 1.0
+    return Rectangle((start, top), end - start, height, facecolor=hue, edgecolor=line, linewidth=width, zorder=order)
 
 
 def _number(axes: "Axes", bar: Bar, top: float, longest_s: float, scale: float) -> None:
@@ -188,7 +220,7 @@ def _legend_name(bar: Bar) -> str:
 def _legend(figure: "Figure", kinds: Mapping[str, str]) -> None:
     from matplotlib.patches import Patch
 
-    order = ("forward", "backward", "weight", "pipeline", "gradient", "tp", "optimizer", "idle")
+    order = ("forward", "backward", "input", "weight", "pipeline", "gradient", "tp", "optimizer", "idle")
 
     def rank(name: str) -> tuple[int, str]:
         found = [place for place, start in enumerate(order) if name.startswith(start)]

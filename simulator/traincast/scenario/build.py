@@ -3,6 +3,7 @@ exists."""
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from traincast.catalog import Catalog
@@ -19,6 +20,8 @@ from traincast.mesh import (
 from traincast.model import ModelShape
 from traincast.model.shape import hidden_per_head
 from traincast.recipe import Recipe
+from traincast.scenario import placement
+from traincast.scenario.cluster import open_cluster
 from traincast.scenario.schema import (
     BALANCED,
     BALANCED_WITH_EMBEDDING,
@@ -43,6 +46,7 @@ _KEYS: tuple[tuple[str, Keys], ...] = (
     (r"global batch", ("training", "global_batch")),
     (r"sequence", ("training", "sequence")),
     (r"order", ("parallelism", "order")),
+    (r"the placement", placement.KEYS),
     (r"ep \d|\d+ experts", ("parallelism", "ep")),
     (r"\d+ heads", ("model", "heads")),
     (r"dp \d", ("parallelism", "dp")),
@@ -56,6 +60,7 @@ class Draft:
     section: ScenarioSection
     cluster_file: str | None
     places: Places
+    path: Path
     label: str
     catalog: Catalog
 
@@ -69,7 +74,11 @@ def build(draft: Draft) -> Scenario:
     cluster = _cluster(draft, problems)
     if model is None or cluster is None:
         raise combined(problems)
-    request = _request(section, model, _cluster_gpus(cluster), assumptions)
+    seats = _seats(draft, cluster)
+    by_seats = seats is not None and section.parallelism.dp is None
+    request = _request(section, model, len(seats or ()) if by_seats else _cluster_gpus(cluster), assumptions)
+    if seats is not None:
+        request = replace(request, placement=_placement(draft, request, seats))
     problems += _shape_problems(request, draft.places) + _recipe_problems(section, draft.places)
     if problems:
         raise combined(problems)
@@ -161,11 +170,48 @@ def _cluster_gpus(cluster: ClusterSpec) -> int | None:
     return None if cluster.nodes is None or cluster.gpus_per_node is None else cluster.nodes * cluster.gpus_per_node
 
 
+def _seats(draft: Draft, cluster: ClusterSpec) -> tuple[int, ...] | None:
+    """The GPUs that the placement names, in order of rank; None where the file places nothing.
+
+    Raises ScenarioError or TopologyError with the place of what cannot be.
+    """
+    section = draft.section.parallelism.placement
+    if section is None:
+        return None
+    asked = placement.placing(section, draft.path.parent, draft.places)
+    if asked.needs_cluster:
+        if cluster.described and cluster.nodes is None:
+            where = draft.places.where(placement.KEYS)
+            message = "the placement names nodes, but the cluster does not say how many it has"
+            raise ScenarioError(message, where=where, fix="add nodes: to the cluster")
+        return placement.on_cluster(asked, open_cluster(cluster, None, draft.catalog))
+    found, most = placement.numbers(asked), _cluster_gpus(cluster)
+    beyond = next((seat for seat in asked.seats if most is not None and (seat.gpu or 0) >= most), None)
+    if beyond is not None:
+        message = f"the placement names GPU {beyond.gpu} of {most}"
+        raise ScenarioError(message, where=beyond.where, fix=f"use 0 to {(most or 1) - 1}")
+    return found
+
+
+def _placement(draft: Draft, request: ShapeRequest, seats: tuple[int, ...]) -> tuple[int, ...]:
+    """The GPU of each rank: of named nodes the first that suffice, else what was given."""
+    section = draft.section.parallelism.placement
+    assert section is not None
+    if section.nodes is None or request.ranks is None:
+        return seats
+    if len(seats) < request.ranks:
+        where = draft.places.where((*placement.KEYS, "nodes"))
+        message = f"the nodes have {len(seats)} living GPUs, but the mesh has {request.ranks} ranks"
+        raise ShapeError(message, where=where, fix="name more nodes, or make the mesh smaller")
+    return seats[: request.ranks]
+
+
 def _sized(cluster: ClusterSpec, mesh: Mesh, assumptions: list[str]) -> ClusterSpec:
     """The described cluster with as many nodes as the mesh needs, where none are stated."""
     per_node = cluster.gpus_per_node or 1
     if cluster.nodes is None:
-        nodes = -(-mesh.world // per_node)
+        last = mesh.world if mesh.placement is None else max(mesh.placement) + 1
+        nodes = -(-last // per_node)
         return replace(cluster, nodes=nodes, name=f"{nodes} x {cluster.name}")
     if mesh.world < cluster.nodes * per_node:
         assumptions.append(f"the mesh uses {mesh.world} of the cluster's {cluster.nodes * per_node} GPUs")

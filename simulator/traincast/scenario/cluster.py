@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from traincast.topology import Cluster
 
 
-def open_cluster(spec: ClusterSpec, gpus: int, catalog: Catalog | None = None) -> "Cluster":
-    """Builds the cluster: a file's, trimmed to whole nodes that hold `gpus`, or the nodes that are described.
+def open_cluster(spec: ClusterSpec, gpus: int | None, catalog: Catalog | None = None) -> "Cluster":
+    """Builds the cluster: a file's, trimmed to whole nodes that hold `gpus` (None: all), or the nodes described.
 
     Raises CatalogError or TopologyError.
     """
@@ -26,4 +26,4 @@ def open_cluster(spec: ClusterSpec, gpus: int, catalog: Catalog | None = None) -
         nic_kind=spec.nic_kind,
     )
     design = usual_node(request, catalog)
-    return node_cluster(design, spec.nodes or -(-gpus // design.gpus), catalog)
+    return node_cluster(design, spec.nodes or -(-(gpus or 1) // design.gpus), catalog)

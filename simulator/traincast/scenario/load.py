@@ -11,6 +11,7 @@ from traincast.errors import ScenarioError, ShapeError, UserError, combined
 from traincast.model import ModelShape
 from traincast.scenario.build import Draft, build, model_shape
 from traincast.scenario.files import find_cluster, find_model, find_scenario, scenarios_dir
+from traincast.scenario.placement import in_full
 from traincast.scenario.problems import place_order, schema_errors
 from traincast.scenario.schema import ModelSection, ScenarioSection
 from traincast.scenario.text import Places, override, parse, read_text, shown
@@ -36,11 +37,12 @@ def load_scenario(path_or_name: str | Path, overrides: Overrides = (), *, catalo
     data, places = _with_model_file(data, places, path, problems)
     data, places = override(data, places, [pair for pair in overrides if pair[0] not in WHOLE])
     data, cluster_file = _without_cluster_name(data, places, path, problems)
+    data, places = in_full(data, places)
     section = _checked(data, ScenarioSection, places, problems)
     problems.sort(key=place_order)
     if problems or section is None:
         raise combined(problems)
-    return build(Draft(section, cluster_file, places, _name(path), catalog or load_catalog()))
+    return build(Draft(section, cluster_file, places, path, _name(path), catalog or load_catalog()))
 
 
 def load_model(name: str) -> ModelShape:

@@ -72,6 +72,15 @@ def _stage_layers(value: Any) -> Any:
     raise PydanticCustomError("form", "must be {form}", {"form": form})
 
 
+def _listed(value: Any) -> Any:
+    """A list, or one text that stands for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list):
+        return tuple(value)
+    raise PydanticCustomError("form", "must be {form}", {"form": "a list"})
+
+
 Nic = Annotated[NicRate, BeforeValidator(_nic)]
 StageLayers = Annotated[tuple[int, ...] | str, BeforeValidator(_stage_layers)]
 Count = Annotated[StrictInt, Field(ge=1)]
@@ -79,6 +88,8 @@ Size = Annotated[float, _quantity(parse_size)]
 Time = Annotated[float, _quantity(parse_time)]
 Rate = Annotated[float, Field(gt=0)]
 Precision = Annotated[str, _one_of(*BYTES_PER_ELEMENT)]
+Gpus = Annotated[tuple[Any, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[StrictStr, ...], BeforeValidator(_listed)]
 GradientType = Annotated[str, _one_of("fp32", "fp16", "bf16")]
 
 
@@ -119,6 +130,16 @@ class ClusterSection(Section):
     nic: Nic | None = None
 
 
+class PlacementSection(Section):
+    """Where ranks run: `gpus` (numbers or names like n3/gpu2), a rank `file`, or all living GPUs of `nodes`."""
+
+    gpus: Gpus | None = None
+    file: StrictStr | None = None
+    nodes: Names | None = None
+    dead_gpus: Names = ()
+    distribution: Annotated[str, _one_of("block", "cyclic")] = "block"
+
+
 class ParallelismSection(Section):
     """The parallel shape."""
 
@@ -131,6 +152,7 @@ class ParallelismSection(Section):
     vpp: Count = 1
     order: StrictStr | None = None
     sequence_parallel: StrictBool = False
+    placement: PlacementSection | None = None
 
 
 class TrainingSection(Section):

@@ -39,14 +39,15 @@ class Places:
         return Places(self.label, {**kept, keys: option})
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> str:
     """The text of a file. Raises ScenarioError for one that is no text, too large, or cannot be read."""
     label = shown(path)
     try:
         if path.is_dir():
             raise ScenarioError("is a folder", where=label, fix="name a file in it")
-        if path.stat().st_size > LARGEST_FILE_BYTES:
-            raise ScenarioError("is larger than 1 MiB", where=label, fix="name a scenario file")
+        if path.stat().st_size > largest_bytes:
+            size = f"{largest_bytes >> 20} MiB"
+            raise ScenarioError(f"is larger than {size}", where=label, fix="name a scenario file")
         raw = path.read_bytes()
     except OSError as error:
         reason = error.strerror or type(error).__name__

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from traincast.schedule.passes import alternate, backwards, forwards
-from traincast.schedule.types import Instruction, Schedule
+from traincast.schedule.passes import alternate, backwards, forwards, in_groups
+from traincast.schedule.types import Schedule
 
 
 def interleaved(p: int, m: int, v: int) -> Schedule:
@@ -15,19 +15,11 @@ def interleaved(p: int, m: int, v: int) -> Schedule:
     In the steady state a forward is `fused` with the backward after it: Megatron exchanges the outputs of
     both in one batch. A blocking stack that exchanged after each of them would deadlock (p=2, m=4, v=2).
     """
-    forward = _in_groups(tuple(forwards(m, chunk) for chunk in range(v)), p)
-    backward = _in_groups(tuple(backwards(m, chunk) for chunk in reversed(range(v))), p)
+    forward = in_groups(tuple(forwards(m, chunk) for chunk in range(v)), p)
+    backward = in_groups(tuple(backwards(m, chunk) for chunk in reversed(range(v))), p)
     fused = tuple(replace(instruction, fused=True) for instruction in forward)
     orders = []
     for stage in range(p):
         warm_up = min(2 * (p - stage - 1) + (v - 1) * p, m * v)
         orders.append(alternate(forward[:warm_up] + fused[warm_up:], backward, warm_up))
     return tuple(orders)
-
-
-def _in_groups(chunks: tuple[tuple[Instruction, ...], ...], p: int) -> tuple[Instruction, ...]:
-    """Instructions of all chunks in groups of p microbatches; a group passes every chunk before the next."""
-    m = len(chunks[0])
-    return tuple(
-        instruction for first in range(0, m, p) for chunk in chunks for instruction in chunk[first : first + p]
-    )

@@ -4,7 +4,8 @@ Vocabulary of the graph, which every builder and importer keeps to. Vertices are
 have
 
 - ``gpu``: ``node`` (int), ``index`` in the node, ``model`` (catalogue name), ``design`` (the node's type);
-  where it is not as it should be also ``speed`` (share of its rate that it reaches) or ``dead`` (true)
+  where it is not as it should be also ``speed`` (share of its rate that it reaches) or ``dead`` (true;
+  with ``absent`` where its whole node is left out on purpose)
 - ``nvswitch``: ``latency_s``, ``units``; all NVSwitch chips of one NVLink domain are one vertex
 - ``pcie`` (a PCIe switch), ``cpu`` (a socket or NUMA domain): ``node``
 - ``nic``: ``node``, ``rail`` (its index in the node)

@@ -25,9 +25,7 @@ def selene(nodes: int = SELENE_NODES, catalog: Catalog | None = None) -> Cluster
     parts = catalog or load_catalog()
     design = usual_node(NodeRequest("A100-80GB-SXM", 8, 8, nic="HDR200-IB"), parts)
     if nodes > SELENE_NODES:
-        raise TopologyError(
-            f"Selene has {SELENE_NODES} nodes, {nodes} are asked for", fix="use a cluster file"
-        )
+        raise TopologyError(f"Selene has {SELENE_NODES} nodes, {nodes} are asked for", fix="use a cluster file")
     tree = replace(fat_tree_for(design.nic, 8, parts), levels=3, nodes_per_unit=20, units_per_pod=7)
     notes = (
         "Selene's pods are taken as SuperPODs of 7 scalable units of 20 nodes; the paper states three levels",
@@ -71,9 +69,7 @@ def tree_cluster(
     if nodes < 1:
         raise TopologyError(f"a cluster of {nodes} nodes", fix="give at least 1 node")
     if tree is None and nodes > design.domain_nodes:
-        raise TopologyError(
-            f"{nodes} nodes have no NIC to reach each other", fix="give the nodes NICs or use 1 node"
-        )
+        raise TopologyError(f"{nodes} nodes have no NIC to reach each other", fix="give the nodes NICs or use 1 node")
     if tree is not None:
         plan_fat_tree(tree, nodes)  # refuses before anything large is built
     graph: nx.Graph[str] = nx.Graph()
@@ -91,9 +87,7 @@ def fat_tree_for(nic: Nic, rails: int, catalog: Catalog) -> FatTree:
 def switch_for(nic: Nic, catalog: Catalog) -> Switch:
     """The slowest switch of the NIC's kind that serves it at full rate, with the most ports of those."""
     rate = nic.bandwidth_bytes_per_s
-    fitting = [
-        s for s in catalog.switches.values() if s.kind == nic.kind and s.port_bytes_per_s >= rate * 0.999
-    ]
+    fitting = [s for s in catalog.switches.values() if s.kind == nic.kind and s.port_bytes_per_s >= rate * 0.999]
     if not fitting:
         raise TopologyError(f"no {nic.kind} switch is as fast as {nic.name}", fix="add one to switches.csv")
     return min(fitting, key=lambda s: (s.port_bytes_per_s, -s.radix))

@@ -9,6 +9,7 @@ blocks share a group. These rules give the switch counts that NVIDIA prints for 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ class FatTree:
 
     `rails` is NICs per node. Rail-optimised, NIC r of every node of a scalable unit meets on leaf r of that
     unit; otherwise all NICs of a node are on one leaf. `oversubscription` is capacity down over capacity up
-    at leaf and spine.
+    at leaf and spine. Spines and cores are switches of the leaves' type unless they are named.
     """
 
     switch: Switch
@@ -35,6 +36,18 @@ class FatTree:
     nodes_per_unit: int | None = None
     units_per_pod: int | None = None
     oversubscription: tuple[float, float] = (1.0, 1.0)
+    spine_switch: Switch | None = None
+    core_switch: Switch | None = None
+
+    @property
+    def spine(self) -> Switch:
+        """The switch of the second level."""
+        return self.spine_switch or self.switch
+
+    @property
+    def core(self) -> Switch:
+        """The switch of the third level."""
+        return self.core_switch or self.spine
 
 
 @dataclass(frozen=True)
@@ -103,64 +116,67 @@ def plan_fat_tree(tree: FatTree, nodes: int) -> FatTreePlan:
         return _plan_three(tree, leaf)
 
 
-def add_fat_tree(graph: "nx.Graph[str]", tree: FatTree, nodes: int) -> FatTreePlan:
-    """Adds switches, and wires the NICs ``n<node>/nic<rail>`` of nodes 0..nodes-1, which the graph already
-    has."""
+def add_fat_tree(graph: "nx.Graph[str]", tree: FatTree, nodes: int, hosts: Sequence[Link] | None = None) -> FatTreePlan:
+    """Adds switches, and wires the NICs ``n<node>/nic<rail>`` of nodes 0..nodes-1, which the graph already has.
+
+    `hosts` gives the cable of each node's NICs where they differ; a node may have fewer NICs than the tree has rails.
+    """
     plan = plan_fat_tree(tree, nodes)
-    wait = tree.switch.latency_s
-    rails = range(plan.leaves_per_unit)
-    for unit in range(plan.units):
-        for rail in rails:
-            tag = rail if tree.rail_optimised else -1
-            graph.add_node(_leaf(unit, rail), kind="leaf", latency_s=wait, unit=unit, rail=tag)
+    _add_leaves(graph, tree, plan)
+    leaf_port = tree.switch.port_bytes_per_s
     for node in range(nodes):
+        wire = _wire(tree.cable if hosts is None else hosts[node], leaf_port)
+        unit = node // plan.nodes_per_unit
         for rail in range(tree.rails):
-            leaf = _leaf(node // plan.nodes_per_unit, rail if tree.rail_optimised else 0)
-            graph.add_edge(f"n{node}/nic{rail}", leaf, **_wire(tree, 1))
+            nic = f"n{node}/nic{rail}"
+            if hosts is None or nic in graph:
+                graph.add_edge(nic, _leaf(unit, rail if tree.rail_optimised else 0), **wire)
     for core in range(plan.cores):
-        graph.add_node(f"core{core}", kind="core", latency_s=wait)
+        graph.add_node(f"core{core}", kind="core", latency_s=tree.core.latency_s)
+    down = _wire(tree.cable, min(leaf_port, tree.spine.port_bytes_per_s), plan.leaf_spine_links)
+    up = _wire(tree.cable, min(tree.spine.port_bytes_per_s, tree.core.port_bytes_per_s), plan.spine_core_links)
     for spine in range(plan.spines):
         block = spine // plan.spines_per_block
         pod = block // plan.blocks_per_pod
-        graph.add_node(f"spine{spine}", kind="spine", latency_s=wait, block=block, pod=pod)
+        graph.add_node(f"spine{spine}", kind="spine", latency_s=tree.spine.latency_s, block=block, pod=pod)
         units = range(pod * plan.units_per_pod, min((pod + 1) * plan.units_per_pod, plan.units))
-        own = [block % plan.blocks_per_pod] if plan.blocks_per_pod > 1 else rails
-        wire = _wire(tree, plan.leaf_spine_links)
-        graph.add_edges_from((_leaf(unit, rail), f"spine{spine}", wire) for unit in units for rail in own)
+        own = [block % plan.blocks_per_pod] if plan.blocks_per_pod > 1 else range(plan.leaves_per_unit)
+        graph.add_edges_from((_leaf(unit, rail), f"spine{spine}", down) for unit in units for rail in own)
         if plan.cores:
             first = spine % plan.core_groups * plan.cores_per_group
-            up = _wire(tree, plan.spine_core_links)
-            graph.add_edges_from(
-                (f"spine{spine}", f"core{first + c}", up) for c in range(plan.cores_per_group)
-            )
+            cores = range(first, first + plan.cores_per_group)
+            graph.add_edges_from((f"spine{spine}", f"core{core}", up) for core in cores)
     return plan
+
+
+def _add_leaves(graph: "nx.Graph[str]", tree: FatTree, plan: FatTreePlan) -> None:
+    for unit in range(plan.units):
+        for rail in range(plan.leaves_per_unit):
+            tag = rail if tree.rail_optimised else -1
+            graph.add_node(_leaf(unit, rail), kind="leaf", latency_s=tree.switch.latency_s, unit=unit, rail=tag)
 
 
 def _leaf(unit: int, rail: int) -> str:
     return f"su{unit}/leaf{rail}"
 
 
-def _wire(tree: FatTree, links: int) -> dict[str, Any]:
+def _wire(cable: Link, port_bytes_per_s: float, links: int = 1) -> dict[str, Any]:
     """A bundle of cables, each as fast as cable and switch port allow."""
-    rate = min(tree.cable.bandwidth_bytes_per_s, tree.switch.port_bytes_per_s)
+    rate = min(cable.bandwidth_bytes_per_s, port_bytes_per_s)
     return {
-        "kind": tree.cable.kind,
+        "kind": cable.kind,
         "bandwidth_bytes_per_s": links * rate,
-        "latency_s": tree.cable.latency_s,
+        "latency_s": cable.latency_s,
         "links": links,
     }
 
 
 def _plan_leaves(tree: FatTree, nodes: int) -> _Leaf:
     if nodes < 1 or tree.rails < 1:
-        raise TopologyError(
-            f"a fabric of {nodes} nodes with {tree.rails} NICs each", fix="give at least 1 of each"
-        )
+        raise TopologyError(f"a fabric of {nodes} nodes with {tree.rails} NICs each", fix="give at least 1 of each")
     ratio = tree.oversubscription[0]
     if ratio <= 0 or tree.oversubscription[1] <= 0:
-        raise TopologyError(
-            f"oversubscription {tree.oversubscription}", fix="give ratios above 0; 1 is non-blocking"
-        )
+        raise TopologyError(f"oversubscription {tree.oversubscription}", fix="give ratios above 0; 1 is non-blocking")
     ports_per_node = 1 if tree.rail_optimised else tree.rails
     most = int(tree.switch.radix * ratio / (1 + ratio) + 1e-9) // ports_per_node
     per_unit = most if tree.nodes_per_unit is None else tree.nodes_per_unit
@@ -169,9 +185,7 @@ def _plan_leaves(tree: FatTree, nodes: int) -> _Leaf:
     if per_unit < 1 or down + up > tree.switch.radix:
         need = f"{max(down, ports_per_node)} ports down and {up} up"
         message = f"a leaf needs {need}, but {tree.switch.name} has {tree.switch.radix} ports"
-        raise TopologyError(
-            message, fix=f"use at most {max(most, 0)} nodes per unit, or more oversubscription"
-        )
+        raise TopologyError(message, fix=f"use at most {max(most, 0)} nodes per unit, or more oversubscription")
     units = -(-nodes // per_unit)
     return _Leaf(units, tree.rails if tree.rail_optimised else 1, per_unit, down, up)
 
@@ -184,11 +198,9 @@ def _spines(leaves: int, up: int, ports: int) -> int:
 
 def _plan_two(tree: FatTree, leaf: _Leaf) -> FatTreePlan:
     leaves = leaf.units * leaf.per_unit
-    spines = _spines(leaves, leaf.up, tree.switch.radix)
+    spines = _spines(leaves, leaf.up, tree.spine.radix)
     if not spines:
-        message = (
-            f"two levels of {tree.switch.name} carry {tree.switch.radix} leaves, but {leaves} are needed"
-        )
+        message = f"two levels of {tree.spine.name} carry {tree.spine.radix} leaves, but {leaves} are needed"
         raise TopologyError(message, fix="use three levels or fewer nodes")
     return FatTreePlan(
         levels=2,
@@ -210,7 +222,8 @@ def _plan_two(tree: FatTree, leaf: _Leaf) -> FatTreePlan:
 
 
 def _plan_three(tree: FatTree, leaf: _Leaf) -> FatTreePlan:
-    radix, ratio = tree.switch.radix, tree.oversubscription[1]
+    radix, ratio = tree.spine.radix, tree.oversubscription[1]
+    ports = tree.core.radix
     blocks = leaf.per_unit
     most = int(radix * ratio / (1 + ratio) + 1e-9)
     pods = -(-leaf.units // (tree.units_per_pod or most))
@@ -222,11 +235,12 @@ def _plan_three(tree: FatTree, leaf: _Leaf) -> FatTreePlan:
     links = leaf.up // spines
     up = max(1, round(units_per_pod * links / ratio))
     total = pods * blocks * spines
-    per_group = next(g for g in range(up, 0, -1) if up % g == 0 and g <= -(-total * up // radix))
-    groups = -(-total // (radix // (up // per_group)))
-    if groups > spines and pods * blocks > 1:
-        ports = leaf.units * leaf.per_unit * leaf.down
-        message = f"three levels of {tree.switch.name} ({radix} ports) cannot join {ports} NIC ports"
+    per_group = next(g for g in range(up, 0, -1) if up % g == 0 and g <= -(-total * up // ports))
+    room = ports // (up // per_group)
+    groups = -(-total // room) if room else total
+    if not room or (groups > spines and pods * blocks > 1):
+        wanted = leaf.units * leaf.per_unit * leaf.down
+        message = f"three levels of {tree.core.name} ({ports} ports) cannot join {wanted} NIC ports"
         raise TopologyError(message, fix="use a switch with more ports or fewer nodes")
     return FatTreePlan(
         levels=3,

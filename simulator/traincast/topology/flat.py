@@ -65,7 +65,7 @@ class Fabric:
 
 
 @dataclass(frozen=True, eq=False)
-class _View:
+class GraphView:
     """A graph as plain dictionaries: networkx's own views cost a call for every look."""
 
     data: Data
@@ -79,13 +79,14 @@ class _View:
         return [self.data[key].get(name, default) for key in keys]
 
 
-def view_of(graph: "nx.Graph[str]") -> _View:
+def view_of(graph: "nx.Graph[str]") -> GraphView:
     """The vertices and edges of a graph, and its vertices by kind."""
-    data = {key: attributes for key, attributes in graph.nodes(data=True)}
+    data: dict[str, Mapping[str, Any]] = {}
     by_kind: dict[str, list[str]] = {}
-    for key, attributes in data.items():
+    for key, attributes in graph.nodes(data=True):
+        data[key] = attributes
         by_kind.setdefault(str(attributes["kind"]), []).append(key)
-    return _View(data, dict(graph.adjacency()), by_kind)
+    return GraphView(data, dict(graph.adjacency()), by_kind)
 
 
 def flatten(graph: "nx.Graph[str]", gpus: Sequence[str], physical: Sequence[str] | None = None) -> Fabric:
@@ -124,7 +125,7 @@ def flatten(graph: "nx.Graph[str]", gpus: Sequence[str], physical: Sequence[str]
     )
 
 
-def _gpu_arrays(view: _View, gpus: Sequence[str]) -> dict[str, Any]:
+def _gpu_arrays(view: GraphView, gpus: Sequence[str]) -> dict[str, Any]:
     """Domains, and what each GPU has towards NVLink and towards its host."""
     data, around = view.data, view.around
     domain_of: dict[object, int] = {}
@@ -160,7 +161,7 @@ def _gpu_arrays(view: _View, gpus: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _nic_wires(view: _View, nics: Sequence[str], leaf_number: Mapping[str, int]) -> dict[str, Any]:
+def _nic_wires(view: GraphView, nics: Sequence[str], leaf_number: Mapping[str, int]) -> dict[str, Any]:
     """Leaf, bandwidth and latency of each NIC; a NIC without a leaf has bandwidth 0 and leaf -1."""
     leaf, rate, cap, wait, host = [], [], [], [], []
     hosts: dict[str, int] = {}
@@ -195,7 +196,7 @@ def _nic_wires(view: _View, nics: Sequence[str], leaf_number: Mapping[str, int])
 
 
 def _bus_latency(
-    graph: "nx.Graph[str]", view: _View, gpus: Sequence[str], affinity: Ints, nics: Sequence[str]
+    graph: "nx.Graph[str]", view: GraphView, gpus: Sequence[str], affinity: Ints, nics: Sequence[str]
 ) -> Floats:
     """From a GPU to each NIC near it, over PCIe [s]; the farthest of the GPUs that use a NIC counts."""
     known: dict[tuple[object, ...], float] = {}
@@ -214,7 +215,7 @@ def _bus_latency(
     return np.array(wait)
 
 
-def _tree(view: _View, leaves: Sequence[str]) -> dict[str, Any]:
+def _tree(view: GraphView, leaves: Sequence[str]) -> dict[str, Any]:
     """Blocks of leaves and spines, and the capacity of their uplinks. A leaf without a spine is a block of
     its own."""
     data, around = view.data, view.around

@@ -1,8 +1,16 @@
-"""What a group has inside its nodes: NVLink over a switch, a fixed NVLink mesh, or PCIe."""
+"""What a group has inside its nodes: NVLink over a switch, a fixed NVLink mesh or bridges, or PCIe.
 
-from collections.abc import Sequence
+Over PCIe the path counts: under one switch, over the host bridge of a socket, or over both sockets. The
+groups of a family run at the same time, so each link of a node is shared by the rings that pass it in the
+same direction (static share, as between nodes). A ring over PCIe takes its GPUs in physical order, as NCCL's
+search would: neighbours under a switch or joined by a bridge stay together.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +20,9 @@ from traincast.topology.lanes import Visits
 from traincast.topology.paths import inside
 
 NVLINK, PCIE = TIERS.index("nvlink"), TIERS.index("pcie")
+Figures = tuple[int, float, float]
+"""Tier, bytes/s per GPU, one-way latency [s]."""
+Links = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,8 +35,11 @@ class Inner:
     latency_s: npt.NDArray[np.float64]
 
 
-def inner_figures(cluster: Cluster, visits: Visits) -> Inner:
-    """The slowest of a group's nodes counts. A node with one rank alone counts with what its GPU has."""
+def inner_figures(cluster: Cluster, visits: Visits, *, ring: bool = True) -> Inner:
+    """The slowest of a group's nodes counts. A node with one rank alone counts with what its GPU has.
+
+    Without `ring` each member sends to the next and the last to nobody.
+    """
     fabric = cluster.fabric
     rate = np.full(len(visits.group), np.inf)
     has_nvlink = fabric.gpu_nvlink_bytes_per_s > 0
@@ -37,7 +51,8 @@ def inner_figures(cluster: Cluster, visits: Visits) -> Inner:
     wait = wait + fabric.domain_switch_latency_s[visits.domain]
     tier = np.full(len(visits.group), NVLINK, dtype=np.int64)
     tier[visits.of_rank[~has_nvlink[visits.gpu]]] = PCIE
-    _without_switch(cluster, visits, tier, rate, wait)
+    for visit, figures in _without_switch(cluster, visits, ring):
+        tier[visit], rate[visit], wait[visit] = figures
     return Inner(
         tier=np.maximum.reduceat(tier, visits.starts),
         bytes_per_s=np.minimum.reduceat(rate, visits.starts),
@@ -45,44 +60,59 @@ def inner_figures(cluster: Cluster, visits: Visits) -> Inner:
     )
 
 
-def _without_switch(
-    cluster: Cluster,
-    visits: Visits,
-    tier: npt.NDArray[np.int64],
-    rate: npt.NDArray[np.float64],
-    wait: npt.NDArray[np.float64],
-) -> None:
-    """Fills in the visits of several ranks to nodes without an NVSwitch; equal patterns are worked out
-    once."""
+def _without_switch(cluster: Cluster, visits: Visits, ring: bool) -> Iterator[tuple[int, Figures]]:
+    """Visits of several ranks to nodes without an NVSwitch, with their figures; equal patterns of groups in a
+    node are worked out once."""
     open_visit = (visits.ranks > 1) & ~cluster.fabric.domain_switched[visits.domain]
     if not open_visit.any():
         return
-    members: dict[int, list[int]] = {}
-    for gpu, visit in zip(visits.gpu.tolist(), visits.of_rank.tolist(), strict=True):
-        if open_visit[visit]:
-            members.setdefault(visit, []).append(gpu)
-    known: dict[tuple[object, ...], tuple[int, float, float]] = {}
+    members: dict[int, dict[int, list[str]]] = {}
+    used = open_visit[visits.of_rank]
+    domain = visits.domain[visits.of_rank]
+    rows = zip(domain[used].tolist(), visits.of_rank[used].tolist(), visits.gpu[used].tolist(), strict=True)
+    for node, visit, gpu in rows:
+        members.setdefault(node, {}).setdefault(visit, []).append(cluster.gpus[gpu])
     data = cluster.graph.nodes
-    for visit, gpus in members.items():
-        keys = [cluster.gpus[gpu] for gpu in gpus]
-        pattern = tuple((data[key]["design"], data[key]["index"]) for key in keys)
+    known: dict[tuple[object, ...], list[Figures]] = {}
+    for groups in members.values():
+        keys = list(groups.values())
+        pattern = tuple(tuple((data[key]["design"], data[key]["index"]) for key in group) for group in keys)
         if pattern not in known:
-            known[pattern] = mesh_figures(cluster, keys)
-        tier[visit], rate[visit], wait[visit] = known[pattern]
+            known[pattern] = node_figures(cluster, keys, ring)
+        yield from zip(groups, known[pattern], strict=True)
 
 
-def mesh_figures(cluster: Cluster, keys: Sequence[str]) -> tuple[int, float, float]:
-    """Tier, bytes/s per GPU and latency of GPUs of one node without an NVSwitch.
+def node_figures(cluster: Cluster, groups: Sequence[Sequence[str]], ring: bool = True) -> list[Figures]:
+    """Figures of groups of GPUs of one node without an NVSwitch that all communicate at once.
 
     On an NVLink mesh a GPU has the links to the other members, as rings over all of them use; if the links do
-    not join all members, or there are none, the group goes over PCIe, each to the next in order.
+    not join all members, or there are none, the group goes over PCIe, each member to the next.
     """
+    found = {place: figures for place, keys in enumerate(groups) if (figures := over_nvlink(cluster, keys))}
+    paths = {place: pcie_paths(cluster, keys, ring) for place, keys in enumerate(groups) if place not in found}
+    load = Counter(pair for hops in paths.values() for path in hops for pair in pairwise(path))
+    edges = cluster.graph.edges
+    for place, hops in paths.items():
+        rate = min(edges[pair]["bandwidth_bytes_per_s"] / load[pair] for path in hops for pair in pairwise(path))
+        wait = max(sum(edges[pair]["latency_s"] for pair in pairwise(path)) for path in hops)
+        found[place] = (PCIE, rate, wait)
+    return [found[place] for place in range(len(groups))]
+
+
+def pcie_paths(cluster: Cluster, keys: Sequence[str], ring: bool = True) -> list[tuple[str, ...]]:
+    """The path from each GPU to the next; in a ring in physical order, and from the last to the first."""
     graph = cluster.graph
+    if not ring:
+        return [inside(graph, a, b) for a, b in pairwise(keys)]
+    order = sorted(keys, key=lambda key: (graph.nodes[key]["node"], graph.nodes[key]["index"]))
+    return [inside(graph, a, b) for a, b in (*pairwise(order), (order[-1], order[0]))]
+
+
+def over_nvlink(cluster: Cluster, keys: Sequence[str]) -> Figures | None:
+    """Figures of GPUs that NVLinks between them join; None where they do not."""
     wanted = set(keys)
-    links = {
-        key: {
-            other: edge for other, edge in graph[key].items() if other in wanted and edge["kind"] == "nvlink"
-        }
+    links: Links = {
+        key: {other: edge for other, edge in cluster.graph[key].items() if other in wanted and edge["kind"] == "nvlink"}
         for key in keys
     }
     reached, todo = {keys[0]}, [keys[0]]
@@ -90,10 +120,7 @@ def mesh_figures(cluster: Cluster, keys: Sequence[str]) -> tuple[int, float, flo
         fresh = set(links[todo.pop()]) - reached
         reached |= fresh
         todo += fresh
-    if reached == wanted:
-        rates = [sum(edge["bandwidth_bytes_per_s"] for edge in near.values()) for near in links.values()]
-        return NVLINK, min(rates), max(edge["latency_s"] for near in links.values() for edge in near.values())
-    paths = [inside(graph, a, b) for a, b in (*pairwise(keys), (keys[-1], keys[0]))]
-    edges = [[graph.edges[pair] for pair in pairwise(path)] for path in paths]
-    slowest = min(edge["bandwidth_bytes_per_s"] for path in edges for edge in path)
-    return PCIE, slowest, max(sum(edge["latency_s"] for edge in path) for path in edges)
+    if reached != wanted:
+        return None
+    rates = [sum(edge["bandwidth_bytes_per_s"] for edge in near.values()) for near in links.values()]
+    return NVLINK, min(rates), max(edge["latency_s"] for near in links.values() for edge in near.values())

@@ -130,9 +130,7 @@ def _visit_nics(cluster: Cluster, visits: Visits) -> Ints:
     lacking = (count == 0) & (visits.nodes[visits.group] > 1)
     if lacking.any():
         gpu = cluster.gpus[int(visits.gpu[np.argmax(visits.of_rank == int(np.argmax(lacking)))])]
-        raise TopologyError(
-            f"{gpu} has no NIC to leave its node by", fix="give the nodes NICs, or use one node"
-        )
+        raise TopologyError(f"{gpu} has no NIC to leave its node by", fix="give the nodes NICs, or use one node")
     lanes = np.full((len(visits.group), int(count.max(initial=0))), -1, dtype=np.int64)
     begin = np.concatenate(([0], np.cumsum(count)[:-1]))
     lanes[visit_of, np.arange(len(keys)) - begin[visit_of]] = nic

@@ -1,18 +1,34 @@
 """Clusters by name or from a YAML file: topologies/clusters/*.yaml, and a folder of one's own first."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from traincast.catalog import EXTRA_VARIABLE, Catalog, Link, data_dir, load_catalog
 from traincast.errors import TopologyError, UserError, nearest_names
 from traincast.topology.cluster import Cluster
-from traincast.topology.clusterfile import ClusterFile, TreeFile, parse_cluster_file
-from traincast.topology.clusters import cable_for, hdr4_a100, selene, switch_for, tree_cluster
+from traincast.topology.clusterchanges import changes_of
+from traincast.topology.clusterfile import (
+    GRAPH_BUILDER,
+    ClusterFile,
+    FabricEntry,
+    MixedFile,
+    NodeEntry,
+    TreeFile,
+    parse_cluster_file,
+)
+from traincast.topology.clusters import hdr4_a100, selene, tree_cluster
+from traincast.topology.degrade import Change, degraded, first_nodes
 from traincast.topology.fattree import FatTree
-from traincast.topology.nodes import NodeDesign, NodeRequest, usual_node
+from traincast.topology.graphplan import GraphPlan, plan_graph
+from traincast.topology.mixed import NodeGroup, mixed_cluster, mixed_tree
+from traincast.topology.nodes import NodeRequest, usual_node
 from traincast.topology.yamltext import Document, read_yaml
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -37,15 +53,71 @@ class _Plan:
     name: str
     path: Path
     entry: ClusterFile
-    design: NodeDesign
+    groups: tuple[NodeGroup, ...]
     tree: FatTree | None
+    changes: tuple[Change, ...]
     catalog: Catalog
 
-    def build(self, nodes: int) -> Cluster:
-        if not isinstance(self.entry, TreeFile):
-            builder = selene if self.entry.builder == "selene" else hdr4_a100
-            return builder(nodes, self.catalog)
-        return tree_cluster(self.name, self.design, nodes, self.tree, tuple(self.entry.assumptions))
+    @property
+    def gpus(self) -> int:
+        """GPUs of all nodes, whether they can be used or not."""
+        return sum(group.nodes * group.design.gpus for group in self.groups)
+
+    @property
+    def gpu(self) -> str:
+        """The models of its GPUs."""
+        return " + ".join(dict.fromkeys(group.design.gpu.name for group in self.groups))
+
+    @property
+    def nics_per_node(self) -> int:
+        """The most NICs that a node has."""
+        return max(group.design.nics for group in self.groups)
+
+    @property
+    def nic(self) -> str:
+        """The kinds of its NICs."""
+        return " + ".join(dict.fromkeys(group.design.nic.name for group in self.groups))
+
+    def build(self, gpus: int | None) -> Cluster:
+        """The cluster, cut to the whole nodes that hold `gpus` GPUs (None: not cut)."""
+        if self.changes:  # they may name any node
+            whole = degraded(self.build_nodes(self.entry.nodes), self.changes)
+            return whole if gpus is None else first_nodes(whole, gpus)
+        return self.build_nodes(self.entry.nodes if gpus is None else self.nodes_for(gpus))
+
+    def nodes_for(self, gpus: int) -> int:
+        """How many of the nodes hold so many GPUs. Raises TopologyError where all of them do not."""
+        if gpus > self.gpus:
+            raise TopologyError(
+                f"{self.name} has {self.gpus} GPUs, {gpus} are asked for", fix="use a larger cluster or fewer GPUs"
+            )
+        nodes = 0
+        for group in self.groups:
+            needed = min(group.nodes, -(-gpus // group.design.gpus))
+            nodes += needed
+            gpus -= needed * group.design.gpus
+            if gpus <= 0:
+                break
+        return nodes
+
+    def build_nodes(self, nodes: int) -> Cluster:
+        """The first so many nodes."""
+        notes = tuple(self.entry.assumptions)
+        if isinstance(self.entry, TreeFile):
+            return tree_cluster(self.name, self.groups[0].design, nodes, self.tree, notes)
+        if isinstance(self.entry, MixedFile):
+            return mixed_cluster(self.name, _first(self.groups, nodes), self.tree, notes, self.catalog)
+        return (selene if self.entry.builder == "selene" else hdr4_a100)(nodes, self.catalog)
+
+
+def _first(groups: tuple[NodeGroup, ...], nodes: int) -> tuple[NodeGroup, ...]:
+    """The groups cut to so many nodes in all."""
+    kept = []
+    for group in groups:
+        if nodes > 0:
+            kept.append(NodeGroup(group.design, min(nodes, group.nodes)))
+        nodes -= group.nodes
+    return tuple(kept)
 
 
 def load_cluster(name_or_path: str, *, gpus: int | None = None, catalog: Catalog | None = None) -> Cluster:
@@ -71,10 +143,10 @@ def list_clusters(catalog: Catalog | None = None) -> tuple[ClusterSummary, ...]:
             name=plan.name,
             path=plan.path,
             nodes=plan.entry.nodes,
-            gpus=plan.entry.nodes * plan.design.gpus,
-            gpu=plan.design.gpu.name,
-            nics_per_node=plan.design.nics,
-            nic=plan.design.nic.name,
+            gpus=plan.gpus,
+            gpu=plan.gpu,
+            nics_per_node=plan.nics_per_node,
+            nic=plan.nic,
             description=plan.entry.description,
             source=plan.entry.source,
         )
@@ -110,66 +182,82 @@ def _cached(path: Path, stamp: int, gpus: int | None, extra: str) -> Cluster:
 
 def _load(path: Path, gpus: int | None, catalog: Catalog) -> Cluster:
     plan = _plan(path, catalog)
-    nodes = plan.entry.nodes
-    if gpus is not None:
-        if gpus < 1:
-            raise TopologyError(f"a cluster of {gpus} GPUs", fix="ask for at least 1")
-        nodes = -(-gpus // plan.design.gpus)
-    if nodes > plan.entry.nodes:
-        have = plan.entry.nodes * plan.design.gpus
-        raise TopologyError(
-            f"{plan.name} has {have} GPUs, {gpus} are asked for", fix="use a larger cluster or fewer GPUs"
-        )
+    if gpus is not None and gpus < 1:
+        raise TopologyError(f"a cluster of {gpus} GPUs", fix="ask for at least 1")
     try:
-        return plan.build(nodes)
+        return plan.build(gpus)
     except UserError as error:
         raise _placed(error, str(path)) from error
 
 
-def _plan(path: Path, catalog: Catalog) -> _Plan:
+def _plan(path: Path, catalog: Catalog) -> _Plan | GraphPlan:
     document = read_yaml(path)
+    if document.values.get("builder") == GRAPH_BUILDER:
+        return plan_graph(path, document, catalog)
     entry = parse_cluster_file(document)
-    if not isinstance(entry, TreeFile):
+    changes = changes_of(document, entry)
+    if isinstance(entry, TreeFile):
+        groups: tuple[NodeGroup, ...] = (_group(document, entry.node, entry.nodes, ("node",), catalog),)
+        fabric = entry.fabric
+    elif isinstance(entry, MixedFile):
+        rows = enumerate(entry.groups)
+        groups = tuple(_group(document, row, row.nodes, ("groups", place), catalog) for place, row in rows)
+        fabric = entry.fabric
+    else:
         nics = 8 if entry.builder == "selene" else 4
-        request = NodeRequest("A100-80GB-SXM", 8, nics, nic="HDR200-IB")
-        return _Plan(path.stem, path, entry, usual_node(request, catalog), None, catalog)
-    node = entry.node
-    _look_up(document, catalog, entry)
+        design = usual_node(NodeRequest("A100-80GB-SXM", 8, nics, nic="HDR200-IB"), catalog)
+        return _Plan(path.stem, path, entry, (NodeGroup(design, entry.nodes),), None, changes, catalog)
     try:
-        design = usual_node(NodeRequest(node.gpu, node.gpus, node.nics, nic=node.nic or ""), catalog)
-        tree = _tree(entry, design, catalog) if design.nics else None
+        tree = _tree(document, fabric, groups, catalog)
     except UserError as error:
-        raise _placed(error, document.where(["node"], key=True)) from error
-    return _Plan(path.stem, path, entry, design, tree, catalog)
+        key = "node" if isinstance(entry, TreeFile) else "groups"
+        raise _placed(error, document.where([key], key=True)) from error
+    return _Plan(path.stem, path, entry, groups, tree, changes, catalog)
 
 
-def _look_up(document: Document, catalog: Catalog, entry: TreeFile) -> None:
-    """Parts that the catalogue lacks are reported at the place that names them."""
-    wanted = (
-        (("node", "gpu"), entry.node.gpu, catalog.gpu),
-        (("node", "nic"), entry.node.nic, catalog.nic),
-        (("fabric", "switch"), entry.fabric.switch, catalog.switch),
+def _group(document: Document, node: NodeEntry, nodes: int, at: tuple[str | int, ...], catalog: Catalog) -> NodeGroup:
+    """Nodes of the catalogue; a part that it lacks is reported at the place that names it."""
+    _found(document, (*at, "gpu"), node.gpu, catalog.gpu)
+    _found(document, (*at, "nic"), node.nic, catalog.nic)
+    request = NodeRequest(
+        gpu=node.gpu,
+        gpus=node.gpus,
+        nics=node.nics,
+        nic=node.nic or "",
+        nvlink_bridges=node.nvlink_bridges,
+        gpus_per_pcie_switch=node.gpus_per_pcie_switch,
     )
-    for keys, name, find in wanted:
-        try:
-            if name is not None:
-                find(name)
-        except UserError as error:
-            raise _placed(error, document.where(keys)) from error
+    try:
+        return NodeGroup(usual_node(request, catalog), nodes)
+    except UserError as error:
+        raise _placed(error, document.where(at, key=True)) from error
 
 
-def _tree(entry: TreeFile, design: NodeDesign, catalog: Catalog) -> FatTree:
-    fabric = entry.fabric
-    switch = catalog.switch(fabric.switch) if fabric.switch else switch_for(design.nic, catalog)
-    cable = cable_for(design.nic, catalog)
+def _found(document: Document, at: tuple[str | int, ...], name: str | None, find: Callable[[str], Part]) -> Part | None:
+    try:
+        return None if name is None else find(name)
+    except UserError as error:
+        raise _placed(error, document.where(at)) from error
+
+
+def _tree(document: Document, fabric: FabricEntry, groups: tuple[NodeGroup, ...], catalog: Catalog) -> FatTree | None:
+    """The tree that a file describes; None for nodes without NICs."""
+    if len(groups) == 1 and groups[0].design.nics == 0:
+        return None
+    names = ("switch", "spine_switch", "core_switch")
+    switches = [_found(document, ("fabric", name), getattr(fabric, name), catalog.switch) for name in names]
+    usual = mixed_tree(groups, catalog)
+    leaf = switches[0] or usual.switch
     if fabric.port_bandwidth is not None:
-        switch = replace(switch, port_bytes_per_s=fabric.port_bandwidth)
-    rate = fabric.port_bandwidth or cable.bandwidth_bytes_per_s
-    wait = cable.latency_s if fabric.cable_latency is None else fabric.cable_latency
-    return FatTree(
-        switch=switch,
-        cable=Link(cable.name, cable.kind, rate, wait),
-        rails=design.nics,
+        leaf = replace(leaf, port_bytes_per_s=fabric.port_bandwidth)
+    rate = fabric.port_bandwidth or usual.cable.bandwidth_bytes_per_s
+    wait = usual.cable.latency_s if fabric.cable_latency is None else fabric.cable_latency
+    return replace(
+        usual,
+        switch=leaf,
+        spine_switch=switches[1],
+        core_switch=switches[2],
+        cable=Link(usual.cable.name, usual.cable.kind, rate, wait),
         rail_optimised=fabric.rail_optimised,
         levels=fabric.levels,
         nodes_per_unit=fabric.nodes_per_unit,

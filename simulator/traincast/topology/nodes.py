@@ -1,8 +1,8 @@
 """Node designs, and the plain functions that stamp nodes into a graph.
 
 A design is parts and counts; `add_nodes` lays them out: GPUs on NVSwitch (one vertex for all its chips), on a
-fixed NVLink mesh, or on PCIe alone; two GPUs and their NICs to a PCIe switch; two sockets. A rack whose
-NVLink reaches over several nodes (NVL72) has one NVSwitch vertex for all of them.
+fixed NVLink mesh, joined in pairs by NVLink bridges, or on PCIe alone; two GPUs and their NICs to a PCIe
+switch; two sockets. A rack whose NVLink reaches over several nodes (NVL72) has one NVSwitch vertex for all of them.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,10 @@ _FULL_MESH: Final = {(0, 1): 2, (0, 2): 2, (0, 3): 2, (1, 2): 2, (1, 3): 2, (2, 
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """What is known of a node; None and empty text stand for what the usual node of that GPU has."""
+    """What is known of a node; None and empty text stand for what the usual node of that GPU has.
+
+    `nvlink_bridges`: PCIe cards in pairs, each joined by bridges. `gpus_per_pcie_switch` is 2 unless stated.
+    """
 
     gpu: str
     gpus: int | None = None
@@ -51,14 +54,17 @@ class NodeRequest:
     nic_gbit_per_s: float | None = None
     nic_kind: str = ""
     nic: str = ""
+    nvlink_bridges: bool = False
+    gpus_per_pcie_switch: int = 2
 
 
 @dataclass(frozen=True)
 class NodeDesign:
     """One type of node. `domain_nodes` nodes share one NVLink domain (1: the node is its own).
 
-    `nvlink`, `nvswitch` are None where the GPUs have none; `bus` joins GPUs and NICs to their PCIe switch (or
-    GPUs to the CPU over NVLink-C2C), `host` PCIe switches and NICs to the CPU.
+    `nvlink`, `nvswitch` are None where the GPUs have none; `bus` joins GPUs to their PCIe switch (or to the
+    CPU over NVLink-C2C), `host` NICs to what they hang on, `root` PCIe switches to the CPU, as traffic between
+    GPUs finds it, `socket` the CPUs. `bridge` joins neighbouring PCIe cards in pairs.
     """
 
     gpu: Gpu
@@ -69,19 +75,25 @@ class NodeDesign:
     nvswitch: Switch | None
     bus: Link
     host: Link
+    root: Link
     socket: Link
+    bridge: Link | None = None
+    gpus_per_pcie_switch: int = 2
     domain_nodes: int = 1
     assumptions: tuple[str, ...] = field(default=())
 
     @property
     def name(self) -> str:
         """Short description, equal for equal nodes."""
-        return f"{self.gpus} x {self.gpu.name}, {self.nics} x {self.nic.name}"
+        text = f"{self.gpus} x {self.gpu.name}, {self.nics} x {self.nic.name}"
+        if self.gpus_per_pcie_switch != 2:
+            text += f", {self.gpus_per_pcie_switch} GPUs a PCIe switch"
+        return text + (", NVLink bridges" if self.bridge else "")
 
     @property
     def pcie_switches(self) -> int:
-        """Two GPUs to a PCIe switch; none where GPUs hang on the CPU."""
-        return 0 if self.bus.kind == "c2c" else max(1, self.gpus // 2)
+        """None where GPUs hang on the CPU."""
+        return 0 if self.bus.kind == "c2c" else max(1, self.gpus // self.gpus_per_pcie_switch)
 
     @property
     def sockets(self) -> int:
@@ -103,11 +115,14 @@ def usual_node(request: NodeRequest, catalog: Catalog | None = None) -> NodeDesi
         raise TopologyError(f"{gpus} GPUs per node", fix=f"give 1 to {_MOST_PER_NODE}")
     if not 0 <= nics <= _MOST_PER_NODE:
         raise TopologyError(f"{nics} NICs per node", fix=f"give 0 to {_MOST_PER_NODE}")
+    if request.gpus_per_pcie_switch < 1:
+        raise TopologyError(f"{request.gpus_per_pcie_switch} GPUs per PCIe switch", fix="give at least 1")
     nic, notes = _nic(gpu, request, parts)
     if request.gpus is None:
         notes.append(f"GPUs per node are not stated: {gpus}, the usual node of {gpu.name}")
     if request.nics is None:
         notes.append(f"NICs per node are not stated: {nics}, the usual node of {gpu.name}")
+    bridge = _bridge(gpu, request, parts)
     nvswitch = _nvswitch(gpu, gpus, parts)
     rack = gpu.nvlink_domain // gpus if gpu.nvlink_domain > gpu.gpus_per_node else 1
     pcie = _nearest(parts, "pcie", gpu.pcie_bytes_per_s)
@@ -120,7 +135,10 @@ def usual_node(request: NodeRequest, catalog: Catalog | None = None) -> NodeDesi
         nvswitch=nvswitch,
         bus=parts.link("nvlink-c2c") if gpu.name in _ON_C2C else pcie,
         host=pcie,
+        root=parts.links.get(f"{pcie.name.partition('-')[0]}-root", pcie),
         socket=_nearest(parts, "cpu", 0.0),
+        bridge=bridge,
+        gpus_per_pcie_switch=request.gpus_per_pcie_switch,
         domain_nodes=max(1, rack),
         assumptions=tuple(notes),
     )
@@ -133,9 +151,7 @@ def add_nodes(graph: "nx.Graph[str]", design: NodeDesign, first: int, count: int
     for node in range(first, first + count):
         domain = (node - first) // design.domain_nodes
         names = {key: f"n{node}/{key}" for key, _ in vertices}
-        names["nvswitch"] = (
-            f"n{node}/nvswitch" if design.domain_nodes == 1 else f"rack{first}.{domain}/nvswitch"
-        )
+        names["nvswitch"] = f"n{node}/nvswitch" if design.domain_nodes == 1 else f"rack{first}.{domain}/nvswitch"
         graph.add_nodes_from((names[key], {**data, "node": node}) for key, data in vertices)
         if design.nvswitch is not None:
             units = _chips(design)
@@ -176,12 +192,16 @@ def _edges(design: NodeDesign) -> Iterator[Edge]:
     for n in range(design.nics):
         yield f"nic{n}", hosts[n * len(hosts) // design.nics], link_data(design.host)
     for p in range(switches):
-        yield f"pcie{p}", f"cpu{p * sockets // switches}", link_data(design.host)
+        yield f"pcie{p}", f"cpu{p * sockets // switches}", link_data(design.root)
     for c in range(1, sockets):
         yield "cpu0", f"cpu{c}", link_data(design.socket)
 
 
 def _nvlink_edges(design: NodeDesign) -> Iterator[Edge]:
+    if design.bridge is not None:
+        for g in range(0, design.gpus - 1, 2):
+            yield f"gpu{g}", f"gpu{g + 1}", link_data(design.bridge)
+        return
     if design.nvlink is None:
         return
     if design.nvswitch is not None:
@@ -214,6 +234,17 @@ def _nic(gpu: Gpu, request: NodeRequest, parts: Catalog) -> tuple[Nic, list[str]
         nic = parts.nic_for(request.nic_kind, usual.bandwidth_bytes_per_s * 8 / 1e9)
         return nic, [f"{note}, as in the usual node of {gpu.name}"]
     return usual, [f"{note} ({usual.name}), as in the usual node of {gpu.name}"]
+
+
+def _bridge(gpu: Gpu, request: NodeRequest, parts: Catalog) -> Link | None:
+    """The bridge between two PCIe cards where one is asked for. Raises TopologyError for GPUs with NVLink."""
+    if not request.nvlink_bridges:
+        return None
+    if gpu.nvlink_bytes_per_s > 0.0:
+        raise TopologyError(
+            f"{gpu.name} has no place for NVLink bridges", fix="leave nvlink_bridges out, or name a PCIe card"
+        )
+    return parts.link("nvlink-bridge")
 
 
 def _nvswitch(gpu: Gpu, gpus: int, parts: Catalog) -> Switch | None:

@@ -14,8 +14,13 @@ def inside(graph: "nx.Graph[str]", a: str, b: str) -> tuple[str, ...]:
 
 
 def up_and_down(graph: "nx.Graph[str]", a: str, b: str) -> tuple[str, ...]:
-    """The path between two parts of one node over PCIe switches and sockets."""
+    """The path between two parts of one node over PCIe switches and sockets.
+
+    Two switches may be joined directly (PXB in nvidia-smi's terms); the way over the CPU is longer then.
+    """
     up, down = _upwards(graph, a), _upwards(graph, b)
+    if len(up) > 1 and len(down) > 1 and graph.has_edge(up[1], down[1]):
+        return (a, up[1], down[1], b)
     meeting = next((key for key in up if key in down), None)
     if meeting is None:
         return (*up, *reversed(down))

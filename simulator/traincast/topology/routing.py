@@ -71,11 +71,8 @@ def _nics(cluster: Cluster, a: int, b: int) -> tuple[int, int]:
         return rails[rail], into
     node = int(cluster.node_index[a])
     same = int(fabric.rail_nic[node, rail]) if rail < fabric.rail_nic.shape[1] else -1
-    crosses = (
-        same >= 0
-        and fabric.domain_switched[fabric.gpu_domain[a]]
-        and fabric.leaf_rail[fabric.nic_leaf[same]] >= 0
-    )
+    cabled = same >= 0 and fabric.nic_leaf[same] >= 0
+    crosses = cabled and fabric.domain_switched[fabric.gpu_domain[a]] and fabric.leaf_rail[fabric.nic_leaf[same]] >= 0
     return (same if crosses else own[0]), into
 
 
@@ -107,8 +104,9 @@ def _through_fabric(cluster: Cluster, source: int, target: int, choice: int) -> 
     if source == target:
         return (first,)
     spines = [key for key in graph[first] if graph.nodes[key]["kind"] == "spine"]
-    if fabric.leaf_block[source] == fabric.leaf_block[target] and spines:
-        return (first, spines[choice % len(spines)], last)
+    both = [key for key in spines if graph.has_edge(key, last)]  # in a real fabric a leaf may lack a cable
+    if fabric.leaf_block[source] == fabric.leaf_block[target] and both:
+        return (first, both[choice % len(both)], last)
     goal = {key for key in graph[last] if graph.nodes[key]["kind"] == "spine"}
     for turn in range(len(spines)):
         spine = spines[(choice + turn) % len(spines)]
@@ -119,9 +117,7 @@ def _through_fabric(cluster: Cluster, source: int, target: int, choice: int) -> 
         down = [key for key in graph[core] if key in goal]
         if down:
             return (first, spine, core, down[choice % len(down)], last)
-    raise TopologyError(
-        f"{first} and {last} have no switch above them in common", fix="join them by a spine or a core"
-    )
+    raise TopologyError(f"{first} and {last} have no switch above them in common", fix="join them by a spine or a core")
 
 
 def _measured(cluster: Cluster, hops: tuple[str, ...]) -> Route:

@@ -66,7 +66,8 @@ def max_min_rates(
         rates[flow[begins[frozen]]] = lowest[frozen]
         gone = np.repeat(frozen, np.diff(begins, append=len(flow)))
         used = np.bincount(link[gone], weights=weight[gone] * of_entry[gone], minlength=size)
-        left = np.maximum(left - np.where(used > 0.0, used, 0.0), 0.0)
+        with np.errstate(invalid="ignore"):  # infinity less infinity: a flow without a limit, alone with its cap
+            left = np.maximum(left - used, 0.0)
         flow, link, weight = flow[~gone], link[~gone], weight[~gone]
     return rates
 
@@ -81,9 +82,7 @@ def _entries(flow_links: Paths, weights: Weights | None) -> tuple[Ints, Ints, Fl
     return flow, link, np.array([weight for row in weights for weight in row], dtype=np.float64)
 
 
-def max_min_few(
-    flow_links: Paths, capacities: Sequence[float], caps: Sequence[float], weights: Weights
-) -> list[float]:
+def max_min_few(flow_links: Paths, capacities: Sequence[float], caps: Sequence[float], weights: Weights) -> list[float]:
     """The same rates as `max_min_rates`, one bottleneck after the other in plain Python, for a few flows."""
     left = list(capacities)
     load = [0.0] * len(left)
@@ -143,28 +142,22 @@ def fluid(flows: Sequence[TimedFlow], capacities_bytes_per_s: npt.ArrayLike) -> 
     active: list[int] = []
     now = 0.0
     while arrivals or active:
-        soonest = math.inf
-        if active:
-            rates = max_min_rates(
-                [flows[f].links for f in active],
-                capacities,
-                [flows[f].cap_bytes_per_s for f in active],
-                [weights[f] for f in active],
-            )
-            if not rates.min() > 0.0:
-                raise TopologyError("a flow crosses a link without capacity", fix="give every link a bandwidth")
-            needed = left[active] / rates
-            soonest = now + float(needed.min())
-        if arrivals and flows[arrivals[-1]].start_s <= soonest:
-            until = flows[arrivals[-1]].start_s
-            if active:
-                left[active] -= rates * (until - now)
-        else:
-            until = soonest
-            left[active] -= rates * (until - now)
-            done = [f for f, need in zip(active, needed, strict=True) if need == needed.min()]
-            finish[done] = until
-            active = [f for f in active if f not in done]
+        rates = max_min_rates(
+            [flows[f].links for f in active],
+            capacities,
+            [flows[f].cap_bytes_per_s for f in active],
+            [weights[f] for f in active],
+        )
+        if not rates.min(initial=np.inf) > 0.0:
+            raise TopologyError("a flow crosses a link without capacity", fix="give every link a bandwidth")
+        needed = left[active] / rates
+        soonest = now + float(needed.min(initial=np.inf))
+        until = min(soonest, flows[arrivals[-1]].start_s if arrivals else math.inf)
+        left[active] -= rates * (until - now)
+        if soonest <= until:
+            ended = needed == needed.min()
+            finish[np.array(active)[ended]] = until
+            active = [f for f, over in zip(active, ended, strict=True) if not over]
         now = until
         while arrivals and flows[arrivals[-1]].start_s <= now:
             active.append(arrivals.pop())

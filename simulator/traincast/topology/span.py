@@ -31,10 +31,11 @@ class Span:
     """Wires of one group; bandwidths raw, per direction.
 
     A node is an NVLink domain here: a rack of NVL72 counts as one. `tier` is the highest one crossed.
-    `intra_bytes_per_s` is per GPU, of the slowest link inside a node (for one rank per node: what its GPU
-    has). `inter_bytes_per_s` is what the group may use out of each node after sharing with its siblings (0.0
-    on one node), `inter_latency_s` one way along its longest path between neighbours, `nic_bytes_per_s` one
-    NIC. `sharing` counts groups on its most shared link: how many times less than a NIC's rate one lane gets.
+    `intra_bytes_per_s` is per GPU, of the slowest link inside a node, shared with sibling groups where it is PCIe
+    (for one rank per node: what its GPU has). `inter_bytes_per_s` is what the group may use out of each node after
+    sharing with its siblings (0.0 on one node), `inter_latency_s` one way along its longest path between neighbours,
+    `nic_bytes_per_s` one NIC. `sharing` counts groups on its most shared link: how many times less than a NIC's rate
+    one lane gets.
     """
 
     ranks: int
@@ -77,7 +78,7 @@ def family_spans(cluster: Cluster, groups: npt.ArrayLike, *, pattern: Pattern = 
     if not len(table):
         return ()
     visits = visits_of(cluster.fabric, table)
-    inner = inner_figures(cluster, visits)
+    inner = inner_figures(cluster, visits, ring=pattern == "ring")
     outer = _outer(cluster, visits, pattern)
     single = np.full(len(table), 1 if table.shape[1] > 1 else 0)
     tier = np.where(visits.nodes > 1, outer.tier, np.where(single > 0, inner.tier, 0))
@@ -110,9 +111,7 @@ def _checked(cluster: Cluster, groups: npt.ArrayLike) -> npt.NDArray[np.int64]:
     size = len(cluster.gpus)
     if table.size and not 0 <= table.min() <= table.max() < size:
         worst = int(table.max()) if table.max() >= size else int(table.min())
-        raise TopologyError(
-            f"GPU {worst} of a group is not in {cluster.name}, which has {size}", fix="use more nodes"
-        )
+        raise TopologyError(f"GPU {worst} of a group is not in {cluster.name}, which has {size}", fix="use more nodes")
     ordered = np.sort(table, axis=1)
     if (ordered[:, 1:] == ordered[:, :-1]).any():
         raise TopologyError("a GPU stands twice in a group", fix="name each GPU of a group once")
@@ -161,9 +160,7 @@ def _shares(cluster: Cluster, flows: Flows) -> tuple[Floats, Floats]:
         load = np.bincount(link[used], minlength=len(capacity))
         share[used] = np.minimum(share[used], capacity[link[used]] / load[link[used]])
     if not share.min() > 0.0:
-        raise TopologyError(
-            f"{cluster.name} has leaves that no switch joins", fix="add spine or core switches"
-        )
+        raise TopologyError(f"{cluster.name} has leaves that no switch joins", fix="add spine or core switches")
     return share, fabric.nic_cap_bytes_per_s[flows.out] / share
 
 

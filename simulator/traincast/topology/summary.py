@@ -30,8 +30,8 @@ class LinkRow:
 class TierRow:
     """One tier: how many groups it forms, and what half of a group can send to the other half at once.
 
-    `oversubscription` is capacity towards the GPUs over capacity towards this tier, at the worst switch
-    below it.
+    `oversubscription` is what the GPUs below can send over the capacity towards this tier, at the worst switch below
+    it.
     """
 
     tier: str
@@ -43,7 +43,8 @@ class TierRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a cluster consists of. `counts` has gpus, nics, switches (of the fabric) and nodes."""
+    """What a cluster consists of. `counts` has gpus, nics, switches (of the fabric) and nodes; GPUs that cannot be used
+    are not counted."""
 
     name: str
     counts: dict[str, int]
@@ -58,7 +59,7 @@ def summarise(cluster: Cluster) -> Summary:
     """Counts per kind, links per kind and pair of kinds, and the tiers."""
     parts: Counter[str] = Counter()
     for _, data in cluster.graph.nodes(data=True):
-        parts[data["kind"]] += data.get("units", 1)
+        parts[data["kind"]] += 0 if data.get("dead", False) else data.get("units", 1)
     return Summary(
         name=cluster.name,
         counts={
@@ -83,20 +84,21 @@ def _links(cluster: Cluster) -> tuple[LinkRow, ...]:
         low, high = sorted((kinds[a], kinds[b]), key=lambda kind: order.get(kind, len(order)))
         rate = edge["bandwidth_bytes_per_s"] / edge["links"]
         found[low, high, edge["kind"], rate, edge["latency_s"]] += edge["links"]
-    rows = sorted(
-        found.items(), key=lambda item: (order.get(item[0][0], 99), order.get(item[0][1], 99), item[0])
-    )
-    return tuple(
-        LinkRow(kind, f"{low}-{high}", count, rate, wait) for (low, high, kind, rate, wait), count in rows
-    )
+    rows = sorted(found.items(), key=lambda item: (order.get(item[0][0], 99), order.get(item[0][1], 99), item[0]))
+    return tuple(LinkRow(kind, f"{low}-{high}", count, rate, wait) for (low, high, kind, rate, wait), count in rows)
 
 
 def _tiers(cluster: Cluster) -> tuple[TierRow, ...]:
     fabric = cluster.fabric
-    inside = "nvlink" if fabric.gpu_nvlink_bytes_per_s.max() > 0 else "pcie"
-    rate = fabric.gpu_nvlink_bytes_per_s if inside == "nvlink" else fabric.gpu_bus_bytes_per_s
-    rows = [_tier(inside, fabric.gpu_domain, _sums(fabric.gpu_domain, rate), 1.0)]
-    wired = fabric.nic_leaf >= 0
+    rows = []
+    if fabric.gpu_nvlink_bytes_per_s.max() > 0:
+        joined = _joined(cluster)
+        rows.append(_tier("nvlink", joined, _sums(joined, fabric.gpu_nvlink_bytes_per_s), 1.0))
+    if not rows or rows[0].gpus_per_group < int(np.bincount(fabric.gpu_domain).max()):
+        rows.append(_tier("pcie", fabric.gpu_domain, _over_sockets(cluster), 1.0))
+    used = np.zeros(max(1, fabric.rail_nic.shape[0], int(cluster.node_index.max()) + 1), dtype=np.bool_)
+    used[cluster.node_index] = True
+    wired = (fabric.nic_leaf >= 0) & used[fabric.nic_node]
     if not wired.any():
         return tuple(rows)
     leaves, blocks = len(fabric.leaf_keys), len(fabric.block_up_bytes_per_s)
@@ -108,12 +110,46 @@ def _tiers(cluster: Cluster) -> tuple[TierRow, ...]:
     if fabric.leaf_up_bytes_per_s.any():
         rows.append(_tier("spine", pod, _sums(pod_of, up), _worst(into, fabric.leaf_up_bytes_per_s)))
     if fabric.block_up_bytes_per_s.any():
-        below = _sums(fabric.leaf_block, fabric.leaf_up_bytes_per_s, blocks)
         reach = _sums(fabric.leaf_block, up, blocks)
         top = np.minimum(reach, fabric.block_up_bytes_per_s).sum(keepdims=True)
-        worst = _worst(below, fabric.block_up_bytes_per_s)
+        worst = _worst(reach, fabric.block_up_bytes_per_s)
         rows.append(_tier("core", np.zeros_like(unit), top, worst))
     return tuple(rows)
+
+
+def _over_sockets(cluster: Cluster) -> Floats:
+    """Twice what one half of a node's GPUs can send to the other over PCIe: their buses, or the socket links."""
+    fabric = cluster.fabric
+    buses = _sums(fabric.gpu_domain, fabric.gpu_bus_bytes_per_s)
+    domain_of = dict(zip(cluster.node_index.tolist(), fabric.gpu_domain.tolist(), strict=True))
+    between: Counter[int] = Counter()
+    for a, _, edge in cluster.graph.edges(data=True):
+        if edge["kind"] == "cpu":
+            domain = domain_of.get(cluster.graph.nodes[a]["node"], -1)
+            between[domain] += edge["bandwidth_bytes_per_s"]
+    sockets = np.array([2.0 * between[domain] or np.inf for domain in range(len(buses))])
+    return np.asarray(np.minimum(buses, sockets), dtype=np.float64)
+
+
+def _joined(cluster: Cluster) -> Ints:
+    """Group number of each GPU: those that NVLinks join, over a switch or from one to the next."""
+    fabric = cluster.fabric
+    place = {key: number for number, key in enumerate(cluster.gpus)}
+    group = fabric.gpu_domain.copy()
+    free = len(fabric.domain_switched)
+    alone = ~fabric.domain_switched[fabric.gpu_domain]
+    for gpu in np.flatnonzero(alone).tolist():
+        if group[gpu] >= len(fabric.domain_switched):
+            continue
+        todo = [gpu]
+        while todo:
+            one = todo.pop()
+            group[one] = free
+            near = cluster.graph[cluster.gpus[one]]
+            others = [place[key] for key, edge in near.items() if edge["kind"] == "nvlink" and key in place]
+            todo += [other for other in others if group[other] != free]
+        free += 1
+    return np.asarray(np.unique(group, return_inverse=True)[1], dtype=np.int64)
 
 
 def _sums(group: Ints, values: Floats, count: int = 0) -> Floats:

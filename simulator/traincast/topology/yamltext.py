@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from traincast.errors import TopologyError
 
-_MOST_BYTES: Final = 200_000
+_MOST_BYTES: Final = 4_000_000
 _MOST_VALUES: Final = 100_000
 _MOST_DEPTH: Final = 50
 
@@ -99,9 +99,7 @@ def _text(path: Path) -> str:
         data = path.read_bytes() if path.stat().st_size <= _MOST_BYTES else None
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        raise TopologyError(
-            f"cannot read it: {reason}", where=str(path), fix="name a cluster file"
-        ) from error
+        raise TopologyError(f"cannot read it: {reason}", where=str(path), fix="name a cluster file") from error
     if data is None:
         raise TopologyError("too large for a cluster file", where=str(path), fix="name a cluster file")
     try:

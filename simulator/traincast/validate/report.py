@@ -219,15 +219,16 @@ def _reason(error: Exception) -> str:
 
 
 def _score(one: Prepared, timed: Sequence[tuple[float, Option]]) -> RowScore:
-    from traincast.model.flops import hardware_flops
+    from traincast.model.flops import executed_flops
 
     seconds, best = min(timed, key=lambda pair: pair[0])
     job = best.job
-    if one.row.text("unusual") == ONE_LAYER:
+    one_layer = one.row.text("unusual") == ONE_LAYER
+    if one_layer:
         seconds = layer_time(job)
     chosen = f"{', '.join(best.chosen)}: the best that fits" if best.chosen else ""
     batch = one.row.count("global_batch") or job.recipe.global_batch
-    flops = hardware_flops(job.model, batch, job.recipe.sequence, job.recipe.recompute)
+    flops = executed_flops(job.model, batch, job.recipe.sequence, job.recipe.recompute)
     return RowScore(
         id=one.row.id,
         family=one.row.family,
@@ -235,5 +236,6 @@ def _score(one: Prepared, timed: Sequence[tuple[float, Option]]) -> RowScore:
         predicted_s=seconds,
         status=one.status,
         reason="; ".join(note for note in (*one.notes, chosen, *best.notes) if note),
-        hardware_flops_per_gpu=flops / job.mesh.world,
+        # a layer's time is no step: it says nothing about the family's rate
+        executed_flops_per_gpu=None if one_layer else flops / job.mesh.world,
     )

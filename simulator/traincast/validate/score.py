@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 class RowScore:
     """One published row: what was measured, what was forecast, and whether it counts.
 
-    `hardware_flops_per_gpu` is what one GPU executes in the step. A skipped row may still carry a forecast,
+    `executed_flops_per_gpu` is what one GPU executes in the step. A skipped row may still carry a forecast,
     to be shown; `reason` says why it does not count, or what was assumed for one that does.
     """
 
@@ -29,7 +29,7 @@ class RowScore:
     predicted_s: float | None
     status: Status
     reason: str
-    hardware_flops_per_gpu: float | None = None
+    executed_flops_per_gpu: float | None = None
 
     @property
     def error_pct(self) -> float | None:
@@ -85,7 +85,7 @@ def null_errors_pct(rows: Sequence[RowScore]) -> dict[str, float]:
     known = [
         row
         for row in rows
-        if row.status != "skipped" and row.measured_s is not None and row.hardware_flops_per_gpu is not None
+        if row.status != "skipped" and row.measured_s is not None and row.executed_flops_per_gpu is not None
     ]
     if len(known) < 2:
         return {}
@@ -122,7 +122,7 @@ def _family(name: str, rows: Sequence[RowScore]) -> FamilyScore:
         return FamilyScore(name, len(rows), 0, fitted, *(None,) * 7)
     measured = np.array([row.measured_s for row in scored], dtype=np.float64)
     predicted = np.array([row.predicted_s for row in scored], dtype=np.float64)
-    with_flops = [row for row in scored if row.hardware_flops_per_gpu is not None]
+    with_flops = [row for row in scored if row.executed_flops_per_gpu is not None]
     measured_rate, predicted_rate = _rates(with_flops, measured=True), _rates(with_flops, measured=False)
     null = list(null_errors_pct(rows).values())
     return FamilyScore(
@@ -142,7 +142,7 @@ def _family(name: str, rows: Sequence[RowScore]) -> FamilyScore:
 
 def _rates(rows: Sequence[RowScore], *, measured: bool) -> Floats:
     """Executed FLOP/s per GPU."""
-    flops = np.array([row.hardware_flops_per_gpu for row in rows], dtype=np.float64)
+    flops = np.array([row.executed_flops_per_gpu for row in rows], dtype=np.float64)
     times = [row.measured_s if measured else row.predicted_s for row in rows]
     return np.asarray(flops / np.array(times, dtype=np.float64), dtype=np.float64)
 

@@ -23,9 +23,10 @@ class Choice:
 def choose(op: str, size_bytes: float, w: Wires, c: NetworkConstants) -> Choice:
     """Algorithm and protocol with the smallest latency + size / bandwidth by NCCL's own numbers."""
     options = [
-        Choice("ring", PROTOCOLS[p], ring_latency_s(op, p, w, c), ring_bytes_per_s(op, p, w, c)) for p in range(3)
+        Choice("ring", PROTOCOLS[p], ring_latency_s(op, p, size_bytes, w, c), ring_bytes_per_s(op, p, w, c))
+        for p in range(3)
     ]
-    if op == "all_reduce" and w.nodes > 1:
+    if op == "all_reduce":
         options += [
             Choice("tree", PROTOCOLS[p], tree_latency_s(p, w, c), tree_bytes_per_s(p, size_bytes, w, c))
             for p in range(3)
@@ -36,11 +37,12 @@ def choose(op: str, size_bytes: float, w: Wires, c: NetworkConstants) -> Choice:
 def across_efficiency(w: Wires, c: NetworkConstants) -> float:
     """Share of NCCL's bandwidth that a group reaches across nodes.
 
-    Groups that hold whole nodes reach `inter_efficiency`. Groups of which several run side by side on the NICs of a
-    node (data parallelism beside tensor parallelism) reach a further `partial_efficiency` of their static share: SC21
-    §5.9 measures 12.9 TB/s of data-parallel bisection traffic where 384 nodes have 38 TB/s each way.
+    Groups that hold whole nodes reach `inter_efficiency`. Where several groups run side by side on the NICs of a node
+    (gradients beside tensor parallelism) they reach less of their static share: SC21 §5.9 measures 12.9 TB/s of
+    data-parallel bisection traffic where 384 nodes have 38 TB/s each way.
     """
-    return c.inter_efficiency * (c.partial_efficiency if w.partial else 1.0)
+    further = {"one": c.one_efficiency, "some": c.some_efficiency, "node": 1.0}[w.holds]
+    return c.inter_efficiency * further
 
 
 def collective_seconds(op: str, size_bytes: float, span: Span, c: NetworkConstants) -> float:
@@ -48,8 +50,8 @@ def collective_seconds(op: str, size_bytes: float, span: Span, c: NetworkConstan
 
     Notes
     -----
-    t = t0 + lambda L + S/(eta B) + g sqrt(lambda L S/(eta B)), with L and B of the chosen algorithm. For two or three
-    calibrated scalars this is within 3 to 12 % of measured curves (calibration/README).
+    t = t0 + lambda L + S/(eta B) + g sqrt(lambda L S/(eta B)), with L and B of the chosen algorithm.
+    calibration/identify_a100.py prints how close that comes to measured curves, by size.
     """
     if span.ranks <= 1 or size_bytes <= 0:
         return 0.0

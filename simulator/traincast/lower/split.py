@@ -1,0 +1,73 @@
+"""The backward of a chunk in two passes: I, which another stage waits for, and W, which only the optimiser needs.
+
+What the zero-bubble schedules call B and W (Qi et al. 2023, section 2). W has the weight gradients of the matrix
+products with their sums into the main gradients, and all of the embedding's backward; I has everything else:
+recomputation, gradients of the inputs, attention core, norms (with their own small weight gradients), residuals.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from traincast.lower.chunk import Segment
+from traincast.lower.job import Job
+from traincast.lower.stages import ChunkPart, backward_segments, forward_segments
+from traincast.model.operators import Collective, Operator
+from traincast.schedule.types import Pass
+
+_ATTENTION_CORE = ("attention.values", "attention.scores")
+"""Products of activations: what they call weight gradient is the gradient of an input, too."""
+
+
+def input_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
+    """Operators of the input part of a chunk's backward, recomputation included; no marks."""
+    found = (
+        one if one.phase == "recompute" else Segment(_input_part(one.operators)) for one in backward_segments(job, part)
+    )
+    return tuple(one for one in found if one.operators)
+
+
+def weight_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
+    """Operators of the weight part of a chunk's backward, marked as the whole backward is."""
+    found = (one for one in backward_segments(job, part) if one.phase != "recompute")
+    parts = (Segment(_weight_part(one.operators), mark=one.mark) for one in found)
+    return tuple(one for one in parts if one.operators or one.mark)
+
+
+SEGMENTS: Mapping[Pass, Callable[[Job, ChunkPart], tuple[Segment, ...]]] = MappingProxyType(
+    {"F": forward_segments, "B": backward_segments, "I": input_segments, "W": weight_segments}
+)
+"""Segments of each kind of pass."""
+
+
+def _input_part(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """What is not for weights. A collective that ran beside weight gradients has nothing to run beside any more."""
+    found: list[Operator] = []
+    for place, op in enumerate(operators):
+        if _for_weights(op, operators):
+            continue
+        if isinstance(op, Collective) and op.behind:
+            covers = operators[place + 1 : place + 1 + op.behind]
+            op = replace(op, behind=sum(not _for_weights(one, operators) for one in covers))
+        found.append(op)
+    return tuple(found)
+
+
+def _weight_part(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """What is for weights. A gather that ran beside an input gradient comes right before its product."""
+    found = (op for op in operators if _for_weights(op, operators))
+    return tuple(replace(op, behind=0) if isinstance(op, Collective) else op for op in found)
+
+
+def _for_weights(op: Operator, beside: tuple[Operator, ...]) -> bool:
+    """Whether an operator of a backward serves weight gradients alone.
+
+    Under sequence parallelism a column-parallel layer gathers its input again for its weight gradient; the layer is
+    known by the reduce-scatter of its input gradient. (A row-parallel layer gathers for both.)
+    """
+    layer, _, what = op.name.rpartition(".")
+    if layer.startswith("embedding") or op.name.startswith("embedding."):
+        return True
+    if what == "all_gather":
+        return any(other.name == f"{layer}.reduce_scatter" for other in beside)
+    return what in ("wgrad", "accumulate") and layer not in _ATTENTION_CORE

@@ -1,0 +1,26 @@
+"""What traincast does not forecast yet, refused in one place, so that nothing is computed as if it were not there."""
+
+from collections.abc import Iterator
+
+from traincast.errors import ShapeError
+from traincast.mesh import Mesh
+from traincast.recipe import Recipe
+
+
+def unmodelled(mesh: Mesh, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """(what is asked for, the way round it) for each part of a job that no cost stands behind yet."""
+    if mesh.cp > 1:
+        yield f"context parallelism is not modelled yet (cp {mesh.cp})", "use cp 1"
+    if mesh.ep > 1 or mesh.etp > 1:
+        yield f"expert parallelism is not modelled yet (ep {mesh.ep}, etp {mesh.etp})", "use ep 1 and etp 1"
+    if recipe.zero_stage >= 2:
+        yield f"ZeRO stage {recipe.zero_stage} is not modelled yet", "use zero_stage 0 or 1"
+    if recipe.precision in ("fp32", "tf32"):
+        yield f"training in {recipe.precision} is not modelled yet", "use bf16 or fp16"
+
+
+def refuse_unmodelled(mesh: Mesh, recipe: Recipe) -> None:
+    """Raises ShapeError that names all of them."""
+    found = list(unmodelled(mesh, recipe))
+    if found:
+        raise ShapeError("; ".join(what for what, _ in found), fix="; ".join(fix for _, fix in found))

@@ -1,0 +1,217 @@
+"""What is wrong with a cluster, as changes to its graph: slow and dead parts, cut and missing cables.
+
+`degraded` is pure: it copies the graph, applies the changes and flattens it anew, so that only what hangs on the
+changed parts differs. Every change adds a line to the assumptions that states what is lost.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import networkx as nx
+
+from traincast.errors import TopologyError, nearest_names
+from traincast.topology.cluster import Cluster, make_cluster
+from traincast.units import format_bandwidth
+
+Kind = Literal["slow_nic", "slow_link", "slow_gpu", "cut_uplinks", "missing_cable", "dead_gpu", "absent_node"]
+_ABOVE: Final = {"leaf": "spine", "spine": "core"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that is wrong. `part` and `other` are keys of the graph, such as ``n0/nic3``, ``su1/leaf2``.
+
+    - `slow_nic`, `slow_link`: `rate` of the bandwidth is left, of a NIC's cable or of the edge `part`-`other`
+    - `slow_gpu`: the GPU reaches `rate` of its speed
+    - `cut_uplinks`: of a leaf or spine, `count` cables to the switches above are gone
+    - `missing_cable`: the edge `part`-`other` is gone, with all its parallel cables
+    - `dead_gpu`, `absent_node`: the GPU, or all GPUs of the node (``n3``), cannot be used
+    """
+
+    kind: Kind
+    part: str
+    other: str = ""
+    rate: float = 1.0
+    count: int = 1
+    where: str = ""
+    """Place in a file, for error messages."""
+
+
+def degraded(cluster: Cluster, changes: Iterable[Change]) -> Cluster:
+    """The cluster with the changes applied, in the order given.
+
+    Raises TopologyError for a part that is not there, a rate that is not above 0 and at most 1, more cables than there
+    are, and where no GPU would be left.
+    """
+    changes = tuple(changes)
+    if not changes:
+        return cluster
+    graph = cluster.graph.copy()
+    gpus_of: dict[int, list[str]] = {}
+    for key, data in graph.nodes(data=True):
+        if data["kind"] == "gpu":
+            gpus_of.setdefault(data["node"], []).append(key)
+    lost, absent = [], []
+    for change in changes:
+        try:
+            if change.kind == "absent_node":
+                absent.append(_absent_node(graph, gpus_of, change))
+            else:
+                lost.append(_APPLY[change.kind](graph, change))
+        except TopologyError as error:
+            raise TopologyError(error.message, fix=error.fix, where=change.where or None) from error
+    if absent:
+        lost.append(f"nodes {ranges_text(absent)} are not used ({sum(len(gpus_of[n]) for n in set(absent))} GPUs)")
+    return make_cluster(cluster.name, graph, (*cluster.assumptions, *lost))
+
+
+def without_nodes(cluster: Cluster, nodes: Iterable[int]) -> Cluster:
+    """The cluster without the GPUs of some nodes, as a job sees it whose node list has gaps."""
+    return degraded(cluster, (Change("absent_node", f"n{node}") for node in nodes))
+
+
+def first_nodes(cluster: Cluster, gpus: int) -> Cluster:
+    """The cluster without what lies behind the first nodes that hold `gpus` living GPUs.
+
+    Raises TopologyError where it has fewer.
+    """
+    if gpus > len(cluster.gpus):
+        raise TopologyError(f"{cluster.name} has {len(cluster.gpus)} GPUs, {gpus} are asked for", fix="use fewer GPUs")
+    last = int(cluster.node_index[gpus - 1])
+    return without_nodes(cluster, sorted({node for node in cluster.node_index.tolist() if node > last}))
+
+
+def ranges_text(numbers: Iterable[int]) -> str:
+    """ "0-7, 9": numbers in ascending order with runs drawn together."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
+
+
+def _slow_nic(graph: "nx.Graph[str]", change: Change) -> str:
+    nic = _part(graph, change.part, "nic")
+    leaf = next((key for key in graph[nic] if graph.nodes[key]["kind"] == "leaf"), None)
+    if leaf is None:
+        raise TopologyError(f"{nic} has no cable that could be slow", fix="leave the change out")
+    return _slow(graph, nic, leaf, change.rate, nic)
+
+
+def _slow_link(graph: "nx.Graph[str]", change: Change) -> str:
+    a, b = _edge(graph, change)
+    for key in (a, b):
+        # nodes with equal designs are worked out once: this one is no longer equal
+        _mark_node(graph, graph.nodes[key].get("node"), f"{a}-{b} at {change.rate:g}")
+    return _slow(graph, a, b, change.rate, f"{a}-{b}")
+
+
+def _slow(graph: "nx.Graph[str]", a: str, b: str, rate: float, name: str) -> str:
+    edge = graph.edges[a, b]
+    whole = edge["bandwidth_bytes_per_s"]
+    edge["bandwidth_bytes_per_s"] = whole * _share(rate, name)
+    left, was = format_bandwidth(edge["bandwidth_bytes_per_s"]), format_bandwidth(whole)
+    return f"degraded: {name} carries {left} of {was} ({_percent(rate - 1.0)})"
+
+
+def _slow_gpu(graph: "nx.Graph[str]", change: Change) -> str:
+    gpu = _part(graph, change.part, "gpu")
+    data = graph.nodes[gpu]
+    data["speed"] = data.get("speed", 1.0) * _share(change.rate, gpu)
+    return f"degraded: {gpu} computes at {100 * data['speed']:.3g} % of its speed ({_percent(data['speed'] - 1.0)})"
+
+
+def _cut_uplinks(graph: "nx.Graph[str]", change: Change) -> str:
+    """The fullest bundles lose cables first, so that what is left stays as even as can be."""
+    key = _part(graph, change.part, "leaf", "spine")
+    above = _ABOVE[graph.nodes[key]["kind"]]
+    up = [other for other in graph[key] if graph.nodes[other]["kind"] == above]
+    have = sum(graph.edges[key, other]["links"] for other in up)
+    if not 1 <= change.count <= have:
+        raise TopologyError(f"{change.count} uplinks of {key} cut, which has {have}", fix=f"give 1 to {have}")
+    whole = sum(graph.edges[key, other]["bandwidth_bytes_per_s"] for other in up)
+    for _ in range(change.count):
+        other = max((o for o in up if graph.has_edge(key, o)), key=lambda o: graph.edges[key, o]["links"])
+        _remove_links(graph, key, other, 1)
+    left = sum(graph.edges[key, other]["bandwidth_bytes_per_s"] for other in up if graph.has_edge(key, other))
+    rates = f"{format_bandwidth(left)} of {format_bandwidth(whole)}"
+    return f"degraded: {key} lost {change.count} of {have} uplinks: {rates} ({_percent(left / whole - 1.0)})"
+
+
+def _missing_cable(graph: "nx.Graph[str]", change: Change) -> str:
+    a, b = _edge(graph, change)
+    rate = graph.edges[a, b]["bandwidth_bytes_per_s"]
+    graph.remove_edge(a, b)
+    return f"degraded: no cable from {a} to {b} ({format_bandwidth(rate)} lost)"
+
+
+def _dead_gpu(graph: "nx.Graph[str]", change: Change) -> str:
+    gpu = _part(graph, change.part, "gpu")
+    graph.nodes[gpu]["dead"] = True
+    return f"degraded: {gpu} is dead; ranks go on with the next GPU"
+
+
+def _absent_node(graph: "nx.Graph[str]", gpus_of: Mapping[int, Sequence[str]], change: Change) -> int:
+    number = change.part.removeprefix("n")
+    if not number.isdecimal() or int(number) not in gpus_of:
+        raise TopologyError(f"no node {change.part!r} with GPUs", fix=f"nodes are n0 to n{max(gpus_of)}")
+    for key in gpus_of[int(number)]:
+        graph.nodes[key].update(dead=True, absent=True)
+    return int(number)
+
+
+_APPLY: Final[dict[Kind, Callable[["nx.Graph[str]", Change], str]]] = {
+    "slow_nic": _slow_nic,
+    "slow_link": _slow_link,
+    "slow_gpu": _slow_gpu,
+    "cut_uplinks": _cut_uplinks,
+    "missing_cable": _missing_cable,
+    "dead_gpu": _dead_gpu,
+}
+
+
+def _mark_node(graph: "nx.Graph[str]", node: int | None, mark: str) -> None:
+    for key, data in graph.nodes(data=True):
+        if node is not None and data["kind"] == "gpu" and data["node"] == node:
+            graph.nodes[key]["design"] = f"{data['design']}, {mark}"
+
+
+def _remove_links(graph: "nx.Graph[str]", a: str, b: str, count: int) -> None:
+    """Takes parallel cables out of a bundle, and the edge with the last of them."""
+    edge: dict[str, Any] = graph.edges[a, b]
+    left = edge["links"] - count
+    if left <= 0:
+        graph.remove_edge(a, b)
+        return
+    edge["bandwidth_bytes_per_s"] *= left / edge["links"]
+    edge["links"] = left
+
+
+def _edge(graph: "nx.Graph[str]", change: Change) -> tuple[str, str]:
+    a, b = _part(graph, change.part), _part(graph, change.other)
+    if not graph.has_edge(a, b):
+        beside = ", ".join(sorted(graph[a])[:4])
+        raise TopologyError(f"{a} and {b} are not joined", fix=f"{a} is joined to {beside}")
+    return a, b
+
+
+def _part(graph: "nx.Graph[str]", key: str, *kinds: str) -> str:
+    """A key of the graph, of one of the kinds. Raises TopologyError with the nearest names."""
+    if key in graph and (not kinds or graph.nodes[key]["kind"] in kinds):
+        return key
+    known = [name for name, data in graph.nodes(data=True) if not kinds or data["kind"] in kinds]
+    near = nearest_names(key, known) or tuple(known[:3])
+    raise TopologyError(f"no {' or '.join(kinds) or 'part'} {key!r}", fix=f"such as {', '.join(near)}")
+
+
+def _share(rate: float, name: str) -> float:
+    if not 0.0 < rate <= 1.0:
+        raise TopologyError(f"{name} at {rate:g} of its rate", fix="give more than 0 % and at most 100 %")
+    return rate
+
+
+def _percent(change: float) -> str:
+    return f"{100 * change:+.3g} %"

@@ -1,0 +1,149 @@
+"""What placement costs: orders of axes, rings over more nodes, tapered pods, GPUs of two models in one pipeline."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from traincast.catalog import load_catalog
+from traincast.costs.collectives import collective_seconds
+from traincast.forecast import evaluate, forecast_prepared, prepare
+from traincast.lower import Job, lower
+from traincast.lower.classes import CostBook
+from traincast.lower.stages import chunk_parts
+from traincast.plan import Wish, balanced_stage_layers, by_kind, job_loads, plan, reaches, stage_paces
+from traincast.scenario import load_scenario
+from traincast.topology import NodeRequest, node_cluster, span, tree_cluster, usual_node
+from traincast.topology.clusters import fat_tree_for
+
+LLAMA = """\
+model: llama3-405b
+cluster: llama3_24k
+parallelism: {tp: 8, pp: 16, dp: 128, order: tp-pp-dp, sequence_parallel: true}
+training:
+  {global_batch: 2048, microbatch: 1, sequence: 8192, recompute: selective, zero_stage: 1, stage_layers: balanced}
+"""
+MIXED = """\
+builder: mixed
+groups:
+  - {gpu: A100-80GB-SXM, nodes: 2}
+  - {gpu: H100-80GB-SXM, nodes: 2}
+"""
+TWO_MODELS = """\
+model: gpt-18p4b
+cluster: mixed.yaml
+parallelism: {tp: 8, pp: 4, dp: 1}
+training: {global_batch: 256, microbatch: 2, recompute: full, precision: fp16}
+"""
+
+
+def test_tp_outermost_on_selene_is_three_times_slower_and_the_report_names_the_links() -> None:
+    """SC21's 145.6B row: with TP over the slowest strides every all-reduce of every layer passes NICs and spines."""
+    found = plan(prepare(load_scenario("sc21/t1_145p6b")))
+    rows = {row.order: row for row in found.rows}
+    assert found.present.order == "tp-dp-pp"
+    for order in ("dp-pp-tp", "pp-dp-tp", "dp-tp-pp", "pp-tp-dp"):
+        assert rows[order].step_time_s > 3.0 * found.present.step_time_s, order
+        limit = rows[order].limit
+        assert limit.axis == "tp"
+        assert limit.exposed_s > 0.6 * rows[order].step_time_s
+        assert limit.links is not None
+        assert limit.links.kind == "NIC to leaf"
+        assert limit.links.name in str(limit)
+
+
+def wires(gpus_per_node: int, nodes: int) -> Job:
+    """128 A100 on nodes of some size, a NIC for each GPU."""
+    job = prepare(load_scenario("sc21/t1_18p4b")).job
+    design = usual_node(NodeRequest("A100-80GB-SXM", gpus_per_node, gpus_per_node))
+    return replace(job, cluster=node_cluster(design, nodes))
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_a_ring_over_more_nodes_has_more_latency(op: str) -> None:
+    """128 ranks as 16 x 8 and as 32 x 4: small messages take longer on 32 nodes, because more hops leave a node."""
+    times = {}
+    for per_node, nodes in ((8, 16), (4, 32)):
+        job = wires(per_node, nodes)
+        book = CostBook(job, chunk_parts(job))
+        group = span(job.cluster, range(128))
+        assert (group.nodes, group.ranks_per_node) == (nodes, per_node)
+        times[nodes] = [collective_seconds(op, size, group, book.machine.network) for size in (1e3, 1e5, 1e6)]
+    assert all(many > few for many, few in zip(times[32], times[16], strict=True))
+    assert times[32][0] / times[16][0] > 1.1
+
+
+def test_ranks_kept_out_of_order_make_a_longer_ring() -> None:
+    """Four nodes on two leaves with 4:1 above: in order a gradient ring crosses twice, alternating at every hop."""
+    design = usual_node(NodeRequest("A100-80GB-SXM", 8, 8))
+    tree = replace(fat_tree_for(design.nic, 8, load_catalog()), nodes_per_unit=2, oversubscription=(4.0, 1.0))
+    batch = [("parallelism.dp", "4"), ("training.global_batch", "64"), ("training.overlap_dp", "false")]
+    job = prepare(load_scenario("sc21/t1_18p4b", batch)).job
+    job = replace(job, cluster=tree_cluster("tapered", design, 4, tree))
+    times = {}
+    for nodes in ((0, 1, 2, 3), (0, 2, 1, 3), (2, 3, 0, 1)):
+        placed = tuple(8 * node + gpu for node in nodes for gpu in range(8))
+        one = replace(job, mesh=replace(job.mesh, placement=placed))
+        times[nodes] = evaluate(lower(one).program, "analytic").step_time_s
+    assert times[0, 2, 1, 3] > 1.05 * times[0, 1, 2, 3]
+    assert times[2, 3, 0, 1] == times[0, 1, 2, 3]
+
+
+def test_dp_groups_over_pods_beat_pp_groups_over_pods_on_the_llama_3_cluster(tmp_path: Path) -> None:
+    """Llama Team 2024 §3.3.2: DP is the outermost axis because it bears the slow level best. With 7:1 above the pods a
+    stage in a pod of its own sends every message of a boundary over it; a replica in a pod only its ring's ends."""
+    path = tmp_path / "llama.yaml"
+    path.write_text(LLAMA)
+    inner = prepare(load_scenario(path))
+    outer = prepare(load_scenario(path, [("parallelism.order", "tp-dp-pp")]))
+    crossing = {one.family: one for one in reaches(outer.job.mesh, outer.job.cluster)}
+    kept = {one.family: one for one in reaches(inner.job.mesh, inner.job.cluster)}
+    assert kept["pp"].farthest == "spine"
+    assert kept["dp"].farthest == "core"
+    assert crossing["pp"].farthest == "core"
+    dp_over_pods = forecast_prepared(inner, engine="analytic")
+    pp_over_pods = forecast_prepared(outer, engine="analytic")
+    assert dp_over_pods.step_time_s < pp_over_pods.step_time_s
+    assert dp_over_pods.breakdown.mean_s["pp"] < pp_over_pods.breakdown.mean_s["pp"]
+    above = [{one.kind: one.by_family for one in by_kind(job_loads(p.job))} for p in (inner, outer)]
+    assert set(above[0]["spines to cores"]) == {"dp"}
+    assert "pp" in above[1]["spines to cores"]
+
+
+@pytest.fixture
+def two_models(tmp_path: Path) -> Path:
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    (tmp_path / "two.yaml").write_text(TWO_MODELS)
+    return tmp_path / "two.yaml"
+
+
+def test_the_balanced_split_of_a_and_h_beats_the_even_one_by_the_slower_parts_rate(two_models: Path) -> None:
+    """A pipeline runs at its slowest stage: even, ten layers on an A100; balanced, what both rates make of it."""
+    job = prepare(load_scenario(two_models)).job
+    paces = stage_paces(job)
+    split = balanced_stage_layers(job)
+    assert split[0] == split[1] < split[3]
+    even_s = max(pace.fixed_s + 10 * pace.layer_s for pace in paces)
+    balanced_s = max(pace.fixed_s + layers * pace.layer_s for pace, layers in zip(paces, split, strict=True))
+    balanced = replace(job, recipe=replace(job.recipe, stage_layers=split))
+    gain = evaluate(lower(job).program, "des").step_time_s / evaluate(lower(balanced).program, "des").step_time_s
+    assert even_s / balanced_s > 1.3
+    assert gain == pytest.approx(even_s / balanced_s, rel=0.03)
+
+
+def test_the_plan_finds_the_split_by_itself(two_models: Path) -> None:
+    found = plan(prepare(load_scenario(two_models)), Wish(orders=False, splits=True))
+    assert found.best.split == "by GPU"
+    assert found.present.split == "as given"
+
+
+def test_a_replica_of_slower_gpus_holds_up_the_step(two_models: Path) -> None:
+    """A100 and H100 as replicas: the step takes as long as on A100 alone, but for the gradients."""
+    shape = [("parallelism", "{tp: 8, pp: 2, dp: 2, order: tp-pp-dp}"), ("training.global_batch", "64")]
+    mixed = prepare(load_scenario(two_models, shape)).job
+    slow = replace(mixed, others=())
+    fast = replace(mixed, others=(), gpu=mixed.parts[1].gpu, profile=mixed.parts[1].profile)
+    mixed_s, slow_s, fast_s = (evaluate(lower(one).program, "analytic").step_time_s for one in (mixed, slow, fast))
+    assert fast_s < 0.7 * slow_s
+    assert mixed_s >= slow_s * 0.99
+    assert mixed_s == pytest.approx(slow_s, rel=0.25)

@@ -1,0 +1,89 @@
+"""Axes and order from the tiers of a cluster."""
+
+import pytest
+
+from traincast.errors import ShapeError
+from traincast.forecast import prepare
+from traincast.plan.suggest import Ask, suggest
+from traincast.plan.tiers import cluster_tiers
+from traincast.scenario import load_scenario
+from traincast.topology import load_cluster, selene
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "tiers"),
+    [
+        (
+            "selene",
+            1536,
+            {"PCIe switch": 2, "NUMA domain": 4, "NVLink domain": 8, "leaf": 160, "pod": 1120, "cluster": 1536},
+        ),
+        ("nvl72_pod", 144, {"NUMA domain": 2, "NVLink domain": 72, "pod": 144}),
+        ("pcie_box", 32, {"PCIe switch": 2, "NUMA domain": 4, "node": 8, "pod": 32}),
+        ("pcie_box_bridged", 32, {"NVLink pair": 2, "NUMA domain": 4, "node": 8, "pod": 32}),
+    ],
+)
+def test_tiers_are_those_of_the_graph(name: str, gpus: int, tiers: dict[str, int]) -> None:
+    found = cluster_tiers(load_cluster(name, gpus=gpus))
+    assert {tier.name: tier.gpus for tier in found} == tiers
+    rates = [tier.bytes_per_s for tier in found]
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "tp"), [("selene", 64, 8), ("nvl72_pod", 144, 8), ("pcie_box", 32, 8), ("pcie_box_bridged", 32, 2)]
+)
+def test_tensor_parallelism_stays_on_the_fastest_tier(name: str, gpus: int, tp: int) -> None:
+    """All of an NVLink domain (a power of two of it), a bridged pair, and a node whose PCIe is nearly even."""
+    found = suggest(Ask(load_cluster(name, gpus=gpus), gpus))
+    assert found.mesh.tp == tp
+    assert found.mesh.world == gpus
+    assert found.mesh.order.startswith("tp-cp-ep")
+    assert dict(found.reasons)["tp"].startswith(f"tp {tp} stays on the ")
+
+
+@pytest.mark.parametrize("row", ["1p7b", "3p6b", "7p5b", "18p4b", "39p1b", "76p1b", "145p6b", "1008b"])
+def test_the_shapes_of_sc21_table_1_come_out(row: str) -> None:
+    """Narayanan et al. 2021, Table 1: eight of its ten shapes are the fewest ranks that hold the model (takeaways 1
+    and 2); 310.1B and 529.6B were run deeper."""
+    job = prepare(load_scenario(f"sc21/t1_{row}")).job
+    found = suggest(Ask(job.cluster, job.mesh.world, job))
+    assert (found.mesh.tp, found.mesh.pp, found.mesh.dp) == (job.mesh.tp, job.mesh.pp, job.mesh.dp)
+    assert found.step_time_s is not None
+    assert found.present_step_time_s is not None
+    assert found.step_time_s <= 1.001 * found.present_step_time_s
+
+
+def test_each_choice_has_one_line_of_reason() -> None:
+    found = suggest(Ask(selene(16), 128, fixed={"pp": 4, "cp": 2, "ep": 4}))
+    assert [name for name, _ in found.reasons] == ["tp", "cp", "ep", "pp", "dp", "order"]
+    assert all(reason and "\n" not in reason for _, reason in found.reasons)
+    assert (found.mesh.tp, found.mesh.cp, found.mesh.pp, found.mesh.dp) == (8, 2, 4, 2)
+    assert found.mesh.order == "tp-cp-ep-dp-pp"  # the expert mesh needs pp last
+
+
+def test_without_a_model_flows_on_the_upper_links_decide() -> None:
+    """DP outermost: a ring crosses from unit to unit once, every pipeline at the same boundary otherwise."""
+    found = suggest(Ask(selene(40), 320, fixed={"pp": 4}))
+    assert found.mesh.order == "tp-cp-ep-pp-dp"
+    assert "flows pass the links leaf to spines" in dict(found.reasons)["order"]
+
+
+def test_inside_one_domain_the_order_of_dp_and_pp_is_free() -> None:
+    found = suggest(Ask(load_cluster("nvl72_pod", gpus=72), 72, fixed={"pp": 3, "tp": 4}))
+    assert "nothing leaves the NVLink domain" in dict(found.reasons)["order"]
+
+
+def test_a_model_too_large_for_the_gpus_is_said_to_be() -> None:
+    job = prepare(load_scenario("sc21/t1_145p6b", [("parallelism.dp", "1"), ("training.global_batch", "96")])).job
+    found = suggest(Ask(job.cluster, 16, job))
+    assert "does not fit" in dict(found.reasons)["pp"]
+    assert found.present_step_time_s is None
+
+
+def test_fixed_sizes_that_leave_no_shape_are_refused() -> None:
+    with pytest.raises(ShapeError, match="tp 3, dp 5"):
+        suggest(Ask(selene(2), 16, fixed={"tp": 3, "dp": 5}))
+    job = prepare(load_scenario("sc21/t1_18p4b")).job
+    with pytest.raises(ShapeError, match="no shape of 256 GPUs suits"):
+        suggest(Ask(job.cluster, 256, job, {"tp": 1, "pp": 64}))
