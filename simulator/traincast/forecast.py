@@ -1,12 +1,12 @@
 """The use case: a scenario in, a forecast of one training step out."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from traincast.errors import UsageError
+from traincast.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from traincast.lower.breakdown import Breakdown
@@ -58,13 +58,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of one step, TFLOP/s by convention; `mfu` counts `model` FLOPs, `hfu` those of `hardware`."""
+    """Rates of one step, TFLOP/s by convention; `mfu` counts `model` FLOPs, `hfu` those of `hardware`; None above 1."""
 
     tokens_per_s_per_gpu: float
     tflops_per_gpu: Mapping[str, float]
     aggregate_pflops: float
-    mfu: float
-    hfu: float
+    mfu: float | None
+    hfu: float | None
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,20 @@ def prepare(scenario: "Scenario") -> Prepared:
     notes = (*scenario.assumptions, *cluster.assumptions, *found)
     if job.recipe.overlap_dp and not job.overlaps_gradients:
         notes = (*notes, f"{profile.name}: gradients are reduced after the last backward where pp > 1")
-    return Prepared(scenario, job, notes)
+    return Prepared(scenario, job, (*notes, *_job_notes(job), *profile.assumptions()))
+
+
+def _job_notes(job: "Job") -> Iterator[str]:
+    """What the forecast of a job takes for granted beyond what its scenario says."""
+    model, recipe, traits = job.model, job.recipe, job.profile.traits
+    if model.positions == "learned" and recipe.sequence > model.max_positions:
+        yield f"sequence {recipe.sequence} is beyond the model's {model.max_positions} learned positions"
+    does = [
+        f"weight gradients {'in the product' if traits.fused_accumulation else 'by a kernel of their own'}",
+        f"backward TP collectives {'beside products' if traits.overlap_tp else 'exposed'}",
+        f"dropout {'on' if traits.dropout else 'off'}",
+    ]
+    yield f"stack of {job.profile.name}: {', '.join(does)}"
 
 
 def _parts(scenario: "Scenario", cluster: "Cluster") -> tuple[tuple["Part", ...], tuple[str, ...]]:
@@ -327,7 +340,7 @@ def memory_of(job: "Job") -> "MemoryEstimate":
 def rates_of(job: "Job", step_time_s: float) -> Rates:
     """Rates of a step that takes `step_time_s`. Raises DataError where they would exceed the dense peak."""
     from traincast.lower.seats import mean_peak_flops_per_s
-    from traincast.model.flops import CONVENTIONS, mfu, step_flops
+    from traincast.model.flops import CONVENTIONS, step_flops
 
     recipe, world = job.recipe, job.mesh.world
     flops = {
@@ -335,13 +348,25 @@ def rates_of(job: "Job", step_time_s: float) -> Rates:
         for name in CONVENTIONS
     }
     peak = mean_peak_flops_per_s(job)
+    shares = {name: _share(flops[name], step_time_s, world, peak) for name in ("model", "hardware")}
     return Rates(
         tokens_per_s_per_gpu=recipe.global_batch * recipe.sequence / (step_time_s * world),
         tflops_per_gpu={name: value / (step_time_s * world * _TERA) for name, value in flops.items()},
         aggregate_pflops=flops["hardware"] / (step_time_s * _PETA),
-        mfu=mfu(flops["model"], step_time_s, world, peak),
-        hfu=mfu(flops["hardware"], step_time_s, world, peak),
+        mfu=shares["model"],
+        hfu=shares["hardware"],
     )
+
+
+def _share(flops: float, step_time_s: float, gpus: int, peak_flops_per_s: float) -> float | None:
+    """Share of peak, or None above 1: both conventions count the full attention matrix, of which causal kernels skip
+    half, so that they can exceed what is executed at long sequences."""
+    from traincast.model.flops import mfu
+
+    try:
+        return mfu(flops, step_time_s, gpus, peak_flops_per_s)
+    except DataError:
+        return None
 
 
 @cache

@@ -96,6 +96,15 @@ class Profile:
         """Value of a constant in SI."""
         return self.constants[name].value
 
+    def assumptions(self) -> tuple[str, ...]:
+        """What a forecast takes from this profile with no measurement behind it: its fabric, its assumed constants."""
+        assumed = [name for name, constant in self.constants.items() if constant.kind == "assumed"]
+        share = f"{len(assumed)} of {len(self.constants)} constants of profile {self.name} are assumed"
+        return (
+            f"network constants of profile {self.name} are those of: {self.fabric}",
+            f"{share}: {', '.join(assumed)}" if assumed else f"no constant of profile {self.name} is assumed",
+        )
+
     def replaced(self, **values: float) -> "Profile":
         """A copy with some constants at other values (keys with `__` for the dot); for fits and studies."""
         constants = dict(self.constants)

@@ -37,10 +37,12 @@ class SweepRow:
     step_time_s: float
     tflops_hardware: float
     tflops_model: float
-    mfu: float
-    hfu: float
+    mfu: float | None
+    hfu: float | None
     memory_bytes: float
     verdict: str
+    over_limit: bool
+    """Borderline, and above the GPU's memory rather than just below it: ranked behind all shapes that are not."""
 
     def as_dict(self) -> dict[str, Any]:
         """The row without nesting."""
@@ -194,7 +196,7 @@ def evaluate_shapes(
         world=scenario.mesh.world,
         legal=len(shapes),
         too_big=len(shapes) - len(kept),
-        ranked=tuple(sorted(rows, key=lambda row: (row.step_time_s, row.shape))),
+        ranked=tuple(sorted(rows, key=lambda row: (row.over_limit, row.step_time_s, row.shape))),
         refusals=tuple(refusals),
     )
 
@@ -226,11 +228,7 @@ def _evaluate(batch: Sequence[tuple["Job", "MemoryEstimate"]], refusals: list[st
         return
     times = evaluate_batch([program for _, _, program in lowered])
     for (job, memory, _), seconds in zip(lowered, times, strict=True):
-        try:
-            rates = rates_of(job, float(seconds))
-        except TraincastError as error:
-            refusals.append(f"{_shape(job)}: {error}")
-            continue
+        rates = rates_of(job, float(seconds))
         yield SweepRow(
             shape=_shape(job),
             step_time_s=float(seconds),
@@ -240,6 +238,7 @@ def _evaluate(batch: Sequence[tuple["Job", "MemoryEstimate"]], refusals: list[st
             hfu=rates.hfu,
             memory_bytes=memory.worst.total_bytes,
             verdict=memory.verdict,
+            over_limit=memory.worst.total_bytes > job.gpu.memory_bytes,
         )
 
 

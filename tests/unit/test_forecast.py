@@ -30,9 +30,11 @@ def test_printed_rates_of_the_trillion_parameter_row():
     assert rates.tokens_per_s_per_gpu == pytest.approx(3072 * 2048 / 102.6 / 3072)
 
 
-def test_more_than_the_peak_is_refused():
-    with pytest.raises(DataError, match="% of peak is impossible"):
-        rates_of(prepare(SMALL).job, 1e-3)
+def test_more_than_the_peak_is_not_shown():
+    """No share of peak above 100 % is ever printed (design, section 2)."""
+    rates = rates_of(prepare(SMALL).job, 1e-3)
+    assert rates.mfu is None
+    assert rates.hfu is None
 
 
 def test_folded_equals_unfolded():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,6 +69,9 @@ def predict(
     from traincast.scenario import load_scenario
 
     loaded = load_scenario(scenario, parse_overrides(overrides or ()))
+    if overrides and loaded.published:
+        note = "the published figure is left out: --set asks for another job than the one that was measured"
+        loaded = replace(loaded, published=None, assumptions=(*loaded.assumptions, note))
     with working(f"forecasting {loaded.name}"):
         outcome = forecast(loaded, engine=engine.value, sharing=sharing.value)
     if trace is not None:

@@ -68,7 +68,7 @@ def model_causal_flops(shape: ModelShape, batch: float, sequence: int) -> float:
 
 
 def hardware_flops(shape: ModelShape, batch: float, sequence: int, recompute: str = "none") -> float:
-    """Convention `hardware` [FLOP]: recomputation counted as the papers count it.
+    """Hardware FLOPs as the papers print them [FLOP].
 
     `recompute` is `none`, `selective` (the attention core again) or `full` (every layer forward again, not
     the logits).
@@ -92,10 +92,7 @@ def hardware_flops(shape: ModelShape, batch: float, sequence: int, recompute: st
 
 
 def executed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str = "none") -> float:
-    """Operations that run [FLOP]: `hardware`, but selective recomputation adds the core's forward once.
-
-    For comparing work with time; published figures use `hardware_flops`.
-    """
+    """Convention `hardware` [FLOP]: what runs. As printed, but selective recomputation adds the core's forward once."""
     if recompute != "selective":
         return hardware_flops(shape, batch, sequence, recompute)
     return model_flops(shape, batch, sequence) + forward_flops(shape, batch, sequence).attention_core
@@ -104,9 +101,12 @@ def executed_flops(shape: ModelShape, batch: float, sequence: int, recompute: st
 def step_flops(
     shape: ModelShape, batch: float, sequence: int, convention: Convention, recompute: str = "none"
 ) -> float:
-    """Operations of one step under a named convention [FLOP]; `recompute` matters to `hardware` alone."""
+    """Operations of one step under a named convention [FLOP]; `recompute` matters to `hardware` alone.
+
+    `hardware` is what GPUs execute: selective recomputation repeats the core's forward, once (`executed_flops`).
+    """
     if convention == "hardware":
-        return hardware_flops(shape, batch, sequence, recompute)
+        return executed_flops(shape, batch, sequence, recompute)
     by_name = {"model": model_flops, "model_causal": model_causal_flops}
     return by_name[convention](shape, batch, sequence)
 

@@ -52,10 +52,14 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
     for name, meaning in conventions.items():
         yield f"rate per GPU, {name} FLOPs", _number(rates.tflops_per_gpu[name]), "TFLOP/s", meaning
     yield "aggregate rate, hardware FLOPs", _number(rates.aggregate_pflops), "PFLOP/s", None
-    yield "MFU", _number(100 * rates.mfu), "%", "model FLOPs over the dense peak"
-    yield "HFU", _number(100 * rates.hfu), "%", "hardware FLOPs over the dense peak"
+    for name, share in (("MFU", rates.mfu), ("HFU", rates.hfu)):
+        counted = f"{'model' if name == 'MFU' else 'hardware'} FLOPs over the dense peak"
+        if share is None:
+            yield name, None, "%", f"{counted}: above 100 %, as the full attention matrix is counted"
+        else:
+            yield name, _number(100 * share), "%", counted
     yield "tokens per GPU", _number(rates.tokens_per_s_per_gpu), "1/s", None
-    yield "interval", None, "s", "none: the profile states no residuals yet"
+    yield "interval", None, "s", "none yet; the profile states the residual of each constant"
     need, limit = format_size(memory.worst.total_bytes), format_size(memory.limit_bytes)
     yield "memory", memory.verdict, None, f"stage {memory.worst.stage} needs {need} of {limit}"
     if memory.verdict == "does not fit":
@@ -140,8 +144,16 @@ def bubble_table(forecast: "Forecast") -> Table:
     """Pipeline idle time under both definitions, as found and by the schedule's formula."""
     bubble = forecast.bubble
     rows = (
-        ("of ideal time (SC21)", _percent(100 * bubble.share_of_ideal), _percent(100 * bubble.formula_share_of_ideal)),
-        ("of the step (GPipe)", _percent(100 * bubble.share_of_step), _percent(100 * bubble.formula_share_of_step)),
+        (
+            "of ideal time (SC21): wait of the busiest stage",
+            _percent(100 * bubble.share_of_ideal),
+            _percent(100 * bubble.formula_share_of_ideal),
+        ),
+        (
+            "of the step (GPipe): idle label, mean of stages, imbalance included",
+            _percent(100 * bubble.share_of_step),
+            _percent(100 * bubble.formula_share_of_step),
+        ),
     )
     return Table("Pipeline bubble", ("share", "this step %", "formula %"), rows)
 

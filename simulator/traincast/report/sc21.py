@@ -74,7 +74,9 @@ def table1_row(scenario: "Scenario", outcome: "Forecast") -> Row:
     mesh, recipe, published = scenario.mesh, scenario.recipe, scenario.published or {}
     measured = published.get("step_time_s")
     rate = published.get("tflops_per_gpu")
-    peak_tflops = outcome.rates.tflops_per_gpu["hardware"] / outcome.rates.hfu
+    hfu = outcome.rates.hfu
+    assert hfu is not None
+    peak_tflops = outcome.rates.tflops_per_gpu["hardware"] / hfu
     return {
         "model": scenario.model.name,
         "parameters_1e9": total_parameters(scenario.model) / 1e9,
@@ -91,7 +93,7 @@ def table1_row(scenario: "Scenario", outcome: "Forecast") -> Row:
         "published_tflops": rate,
         "forecast_tflops": outcome.rates.tflops_per_gpu["hardware"],
         "published_pct_of_peak": None if rate is None else 100 * rate / peak_tflops,
-        "forecast_pct_of_peak": 100 * outcome.rates.hfu,
+        "forecast_pct_of_peak": 100 * hfu,
         "published_pflops": None if rate is None else rate * mesh.world * _PETA_PER_TERA,
         "forecast_pflops": outcome.rates.aggregate_pflops,
         "status": "fitted" if published.get("row") in _fitted_rows(outcome.profile) else "scored",

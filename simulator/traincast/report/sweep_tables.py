@@ -39,8 +39,12 @@ def sweep_table(outcome: "SweepOutcome", top: int | None = None) -> Table:
             row.memory_bytes / _GIB,
         )
         axes = (shape.tp, shape.pp, shape.dp, shape.vpp, shape.microbatch)
-        rows.append((rank, *axes, *figures, row.verdict))
+        rows.append((rank, *axes, *figures, "borderline, above" if row.over_limit else row.verdict))
     shown = (
         f"{len(rows)} of {len(outcome.ranked)} evaluated shapes" if len(rows) < len(outcome.ranked) else "all shapes"
     )
-    return Table(f"Sweep of {outcome.scenario} on {outcome.world} GPUs: {shown}, fastest first", COLUMNS, tuple(rows))
+    return Table(
+        f"Sweep of {outcome.scenario} on {outcome.world} GPUs: {shown}, fastest first, above-memory last",
+        COLUMNS,
+        tuple(rows),
+    )

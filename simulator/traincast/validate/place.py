@@ -52,7 +52,8 @@ def cluster_of(request: "NodeRequest", nodes: int) -> "Cluster":
     """A cluster of such nodes: one of the known designs where they are theirs, else a plain fabric."""
     from traincast.topology import hdr4_a100, node_cluster, selene, usual_node
 
-    hdr_a100 = request.gpu in ("A100-40GB-SXM", "A100-80GB-SXM") and (request.gpus, request.nic_gbit_per_s) == (8, 200.0)
+    sxm = request.gpu in ("A100-40GB-SXM", "A100-80GB-SXM")
+    hdr_a100 = sxm and (request.gpus, request.nic_gbit_per_s) == (8, 200.0)
     if hdr_a100 and request.nic_kind == "ib" and request.nics == 8:
         return selene(nodes)
     if hdr_a100 and request.nic_kind == "ib" and request.nics == 4:

@@ -14,8 +14,8 @@ def ring_latency_s(op: str, protocol: int, size_bytes: float, w: Wires, c: Netwo
     """Latency [s]: base + (steps - network steps) * hop inside + network steps * hop across.
 
     steps = 2(n-1) for all-reduce, n-1 otherwise; a ring over N nodes crosses the network N-1 times a round (N in 2.18 to
-    2.22). When the group crosses nodes, hops inside cost at least the CPU's network overhead (from 2.18), and before that
-    LL's cost 1.8 times. A Simple all-reduce across nodes pays its latency `plateau` times once chunks are full
+    2.22). When the group crosses nodes, hops inside cost at least the CPU's network overhead (from 2.18), and before
+    that LL's cost 1.8 times. A Simple all-reduce across nodes pays its latency `plateau` times once chunks are full
     (64 bytes a channel and rank). Source: NCCL tuning.cc, restated; §7 of its worked tables is a test.
     """
     t, rules, name = c.latencies, c.rules, PROTOCOLS[protocol]
@@ -38,7 +38,8 @@ def ring_latency_s(op: str, protocol: int, size_bytes: float, w: Wires, c: Netwo
 def ring_bytes_per_s(op: str, protocol: int, w: Wires, c: NetworkConstants) -> float:
     """Algorithm bandwidth [bytes/s]: bus bandwidth * n / (rounds * (n-1)), less the protocol's overhead.
 
-    LL carries 4 bytes of payload in 8 (and was given half of that again before 2.21); LL128 120 in 128, capped per channel.
+    LL carries 4 bytes of payload in 8 (and was given half of that again before 2.21); LL128 120 in 128, capped per
+    channel.
     Source: NCCL tuning.cc, restated.
     """
     caps = c.caps
