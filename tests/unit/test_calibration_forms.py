@@ -60,6 +60,12 @@ def test_rccl_joins_rows_in_place_and_out_of_place(name, count):
     assert count == 2 or records[2].op == "broadcast"
 
 
+def test_no_ranks_are_no_statement():
+    """A field of 0 ranks says nothing; the factor 1.5 does."""
+    text = (DATA / "rccl_fragments.json").read_text(encoding="utf-8").replace('"ranks": 4', '"ranks": 0')
+    assert {record.ranks for record in import_text(text).records} == {4}
+
+
 def test_a_short_csv_row_is_reported():
     assert lines_of(load("rccl.csv"), "dropped") == [7]
 

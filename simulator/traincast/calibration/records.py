@@ -112,7 +112,8 @@ class Imported:
 
 def host_label(name: str) -> str:
     """A label that tells hosts apart without naming them: `host-` and 8 hex digits of SHA-256."""
-    return f"host-{hashlib.sha256(name.strip().lower().encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(name.strip().lower().encode(errors="replace")).hexdigest()
+    return f"host-{digest[:8]}"
 
 
 def record_entry(record: Record) -> dict[str, Any]:

@@ -13,6 +13,9 @@ have
 - ``spine``: ``latency_s``, ``pod``, ``block`` (leaves and spines that reach each other without a core switch)
 - ``core``: ``latency_s``
 
+Imported clusters add ``host`` (the node's own name) to GPUs, ``port_bytes_per_s`` to NICs, and ``units`` to switches
+that stand for several boxes, or for none.
+
 Every edge has ``bandwidth_bytes_per_s`` (raw, per direction, all parallel
 links together), ``latency_s`` (one way, of the link alone), ``kind`` (``nvlink``, ``pcie``, ``c2c``, ``cpu``,
 ``ib``, ``ethernet``, ``opa``) and ``links`` (how many parallel links it bundles). A bundle carries what ideal

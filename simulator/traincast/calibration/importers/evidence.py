@@ -71,7 +71,7 @@ def settle(table: RawTable, given_op: str | None = None) -> Settled:
         ops, op_source = frozenset({named}), source
     elif named is not None and rows:
         what = f"the text names {named}, the columns are of {_either(ops)}; the columns count"
-        problems.append(Problem(table.evidence.text_line, what, "note"))
+        problems.append(Problem(table.evidence.text_line or table.line, what, "note"))
     if ranks is None or (table.evidence.elided and not _fits_any(ops, ranks, spans)):
         found, by_ops = _ranks_by_factor(ops, spans, table.evidence.command_ranks)
         if found is not None and (ranks is None or found[0] > ranks):
@@ -112,9 +112,9 @@ def one_rank(rows: Iterable[Row]) -> bool:
 
 def _stated_ranks(evidence: Evidence, rows: Sequence[Row]) -> tuple[int | None, str | None]:
     """Ranks that the file states, and where."""
-    if evidence.listed is not None:
+    if evidence.listed:
         return evidence.listed, "listed" if evidence.complete else "highest rank"
-    if evidence.told_ranks is not None:
+    if evidence.told_ranks:  # 0 ranks are no statement
         return evidence.told_ranks, "stated"
     if one_rank(rows):
         return 1, "inferred"

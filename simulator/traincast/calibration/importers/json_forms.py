@@ -19,10 +19,11 @@ from traincast.calibration.ops import op_name
 from traincast.calibration.printed import printable
 from traincast.calibration.records import Imported, Problem, RunInfo, host_label
 
-_STARTS: Final = re.compile(r"\{|\[\s*\{")
+# an object with a key, or a list of such: logs are full of other braces
+_STARTS: Final = re.compile(r'(?:\[\s*)?\{\s*"')
 _SIZE_KEY: Final = re.compile(r'"size"\s*:')
 _PERF: Final = re.compile(r"([a-z_]{4,24}?)_perf(?![a-z0-9])")
-_MOST_ATTEMPTS: Final = 20_000
+_MOST_ATTEMPTS: Final = 10_000
 _SIDES: Final = (("out_of_place", ""), ("in_place", "'"))
 _DIALECT: Final = (("oop_", ""), ("ip_", "'"))
 _DECODER: Final = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)

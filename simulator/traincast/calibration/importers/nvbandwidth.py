@@ -62,7 +62,8 @@ def import_nvbandwidth_json(document: Mapping[str, Any], line: int) -> Imported:
         title = str(test.get("bandwidth_description", "(GB/s)"))
         unit = next((unit for unit in ("ns", "us") if f"({unit})" in title), "GB/s")
         records = _records(name, unit, rows, replace(run, index=result.tables))
-        result = result.joined(Imported(tuple(records), (), 1))
+        lacking = () if records else (Problem(line, f"{name}: no figures in its matrix"),)
+        result = result.joined(Imported(tuple(records), lacking, 1))
     return result
 
 
@@ -96,6 +97,8 @@ def _test(lines: Sequence[Line], index: int, name: str, run: RunInfo) -> tuple[I
     if stated is not None and unit == "GB/s" and not _sums(rows, stated[1]):
         what = f"the sum of {name} contradicts its matrix ({stated[1]}): the test is not used"
         return Imported((), (*problems, Problem(stated[0], what)), 1), at
+    if not records:
+        problems.append(Problem(lines[title].number, f"{name}: no figures in its matrix"))
     return Imported(tuple(records), tuple(problems), 1), at
 
 
