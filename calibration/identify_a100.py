@@ -10,7 +10,8 @@ Run `python calibration/identify_a100.py` (seconds). Each step uses rows of its 
    Korthikanti's 530B, and the bisection bandwidth of SC21 §5.9), messages (Fig. 18 against Fig. 12), the hand-over of a
    collective; rates free, no row of Table 1;
 6. rates of the 2021 stack: three rows of SC21 Table 1, with step 4 as a weak prior (the same silicon under another
-   stack). reports/validation/table1_choices.py runs all 120 choices of three.
+   stack). reports/validation/table1_choices.py runs all 120 choices of three;
+7. the host of Megatron-DeepSpeed: 24 single-node vTrain rows at microbatch 1.
 """
 
 import csv
@@ -289,9 +290,22 @@ def selene_rates() -> dict[str, float]:
     return {"gemm.forward": q[0], "gemm.wgrad": WGRAD_RATIO * q[0], "memory.efficiency": q[1]}
 
 
+def host() -> dict[str, float]:
+    """Step 7: time of the host per call, from rows that it bounds; TP 8 reads low (eight processes on one host)."""
+    profile = load_profile("a100-hdr4-megatron-deepspeed2022")
+    jobs, measured = ready(sorted(profile.fitted_rows), "vtrain_single")
+
+    def residual(q: np.ndarray) -> np.ndarray:
+        return np.log(step_times(jobs, profile.replaced(host__call=q[0], host__collective=q[1])) / measured)
+
+    q = robust(residual, [4e-5, 1e-4])
+    print(f"7 host: mean error {100 * np.abs(residual(q)).mean():.0f} % over {len(measured)} rows")
+    return {"host.call": q[0], "host.collective": q[1]}
+
+
 def main() -> None:
     """Run the steps and print what they say."""
-    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates):
+    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates, host):
         for name, value in step().items():
             print(f"    {name:36s} {value:.4g}")
 

@@ -1,12 +1,12 @@
 """Forecasts of published rows, by the recurrence, many at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traincast.errors import TraincastError, UsageError
-from traincast.validate.build import Candidate, Case, build_case
+from traincast.validate.build import RECOMPUTE_MODES, Candidate, Case, build_case
 from traincast.validate.layer import ONE_LAYER, layer_time
 from traincast.validate.measured import printed_time, time_from_rate
 from traincast.validate.place import Place, fitted_profiles, place_of
@@ -82,8 +82,10 @@ def validate_rows(
     """Forecasts every row that can be, and scores families. `advance` is told how many more rows are done."""
     scores: list[RowScore] = []
     waiting: list[Prepared] = []
+    first: dict[str, PublishedRow] = {}
     for row in rows:
-        waiting.append(prepare_row(row))
+        before = first.setdefault(row.id, row)
+        waiting.append(prepare_row(row) if before is row else _twice(row, before))
         advance(1)
         if sum(len(one.options) for one in waiting) >= _BATCH:
             scores += _finish(waiting)
@@ -91,6 +93,11 @@ def validate_rows(
     scores += _finish(waiting)
     failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
     return ValidationReport(tuple(scores), family_scores(scores), failures)
+
+
+def _twice(row: PublishedRow, before: PublishedRow) -> Prepared:
+    """A row whose id was there already: one measurement must not count twice."""
+    return Prepared(row, None, "skipped", (f"the id stands already in {before.file}:{before.line}",))
 
 
 def prepare_row(row: PublishedRow) -> Prepared:
@@ -148,7 +155,7 @@ def _options(case: Case, place: Place) -> Iterator[Option]:
         except TraincastError as error:
             refusals.append(error)
     fitting = [one for one in sized if one[1].verdict != "does not fit"]
-    kept = fitting or sorted(sized, key=lambda one: one[1].worst.total_bytes)[:1]
+    kept = _least_recomputation(fitting) or sorted(sized, key=lambda one: one[1].worst.total_bytes)[:1]
     lowered = 0
     for candidate, memory in kept:
         recipe = candidate.recipe
@@ -161,6 +168,19 @@ def _options(case: Case, place: Place) -> Iterator[Option]:
             refusals.append(error)
     if not lowered:
         raise refusals[0]
+
+
+def _least_recomputation(
+    fitting: Sequence[tuple[Candidate, "MemoryEstimate"]],
+) -> "list[tuple[Candidate, MemoryEstimate]]":
+    """Of candidates that differ in recomputation only, the one that recomputes least: it is never slower."""
+    best: dict[object, tuple[Candidate, MemoryEstimate]] = {}
+    for candidate, memory in fitting:
+        rank = RECOMPUTE_MODES.index(candidate.recipe.recompute)
+        alike = replace(candidate.recipe, recompute="none")
+        if alike not in best or rank < RECOMPUTE_MODES.index(best[alike][0].recipe.recompute):
+            best[alike] = (candidate, memory)
+    return list(best.values())
 
 
 def _memory(case: Case, candidate: Candidate, place: Place) -> "MemoryEstimate":
