@@ -1,8 +1,20 @@
-"""`python -m traincast`: the same as the installed command."""
+"""The installed command, and `python -m traincast`."""
 
 import sys
 
-from traincast.cli.main import main
+INTERRUPTED = 130
+"""Exit code of a program that Ctrl-C ended: 128 + SIGINT."""
+
+
+def main() -> int:
+    """Runs the command line; Ctrl-C ends it quietly, also while it is still importing."""
+    try:
+        from traincast.cli.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
 
 if __name__ == "__main__":
     sys.exit(main())

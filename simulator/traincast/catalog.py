@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from traincast.errors import CatalogError, UserError, combined, nearest_names
 from traincast.units import parse_quantity
@@ -160,7 +160,8 @@ class Catalog:
             rates = sorted({round(nic.bandwidth_bytes_per_s * 8 / 1e9) for nic in fitting})
             known = ", ".join(str(rate) for rate in rates)
             label = f"{wanted} " if wanted else ""
-            raise CatalogError(f"no {label}NIC with {gbit_per_s:g} Gbit/s", fix=f"use {known} Gbit/s, or add a row")
+            fix = f"use {known} Gbit/s, or add a NIC to nics.csv {_OWN_FOLDER}"
+            raise CatalogError(f"no {label}NIC with {gbit_per_s:g} Gbit/s", fix=fix)
         return min(hits, key=lambda nic: nic.kind != "ib")
 
 
@@ -224,6 +225,7 @@ _FIELDS: Final[dict[str, dict[str, str]]] = {
     "links": {"kind": "name", "bandwidth_per_direction": "bandwidth", "latency": "time"},
 }
 
+_OWN_FOLDER: Final = "in a folder of your own (--catalog DIR)"
 _OPTIONAL: Final = frozenset(f"peak_{precision}" for precision in PRECISIONS)
 _DATE: Final = re.compile(r"\d{4}(-\d{2}){0,2}")
 
@@ -244,27 +246,37 @@ def _read_folder(folder: Path) -> tuple[CatalogRow, ...]:
 
 
 def _read_file(file: Path, problems: list[UserError]) -> list[CatalogRow]:
-    with file.open(newline="", encoding="utf-8-sig") as handle:
-        reader = csv.reader(handle)
-        header = tuple(next(reader, ()))
-        if header != COLUMNS:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as handle:
+            return _rows(file, csv.reader(handle), problems)
+    except UnicodeDecodeError as error:
+        what = f"is not UTF-8 text (byte {error.start})"
+    except (csv.Error, OSError) as error:
+        what = f"cannot be read: {error}"
+    problems.append(CatalogError(what, where=str(file), fix="give a CSV file as topologies/README.md describes it"))
+    return []
+
+
+def _rows(file: Path, reader: Any, problems: list[UserError]) -> list[CatalogRow]:
+    header = tuple(next(reader, ()))
+    if header != COLUMNS:
+        problems.append(
+            CatalogError(f"the header is {','.join(header)}", where=f"{file}:1", fix=f"write {','.join(COLUMNS)}")
+        )
+        return []
+    rows: list[CatalogRow] = []
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        where = f"{file}:{reader.line_num}"
+        if len(cells) != len(COLUMNS):
             problems.append(
-                CatalogError(f"the header is {','.join(header)}", where=f"{file}:1", fix=f"write {','.join(COLUMNS)}")
+                CatalogError(f"{len(cells)} cells, not {len(COLUMNS)}", where=where, fix="quote cells with commas")
             )
-            return []
-        rows: list[CatalogRow] = []
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                continue
-            where = f"{file}:{reader.line_num}"
-            if len(cells) != len(COLUMNS):
-                problems.append(
-                    CatalogError(f"{len(cells)} cells, not {len(COLUMNS)}", where=where, fix="quote cells with commas")
-                )
-                continue
-            row = CatalogRow(file.stem, **dict(zip(COLUMNS, map(str.strip, cells), strict=True)), where=where)
-            problems.extend(_row_problems(row))
-            rows.append(row)
+            continue
+        row = CatalogRow(file.stem, **dict(zip(COLUMNS, map(str.strip, cells), strict=True)), where=where)
+        problems.extend(_row_problems(row))
+        rows.append(row)
     return rows
 
 
@@ -293,10 +305,8 @@ def _build(
             continue
         properties = by_part.setdefault(row.part, {})
         if row.property in properties:
-            first = properties[row.property].where
-            problems.append(
-                CatalogError(f"{row.part} {row.property} stands twice", where=row.where, fix=f"see {first}")
-            )
+            message, fix = f"{row.part} {row.property} stands twice", f"see {properties[row.property].where}"
+            problems.append(CatalogError(message, where=row.where, fix=fix))
         properties[row.property] = row
     parts: dict[str, Part] = {}
     for name, properties in by_part.items():
@@ -349,8 +359,11 @@ def _named(parts: Mapping[str, Part], name: str, what: str) -> Part:
     part = by_lower.get(name.lower())
     if part is None:
         near = nearest_names(name, parts)
-        fix = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(parts)}"
-        raise CatalogError(f"no {what} {name!r} in the catalogue", fix=fix)
+        fix = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(parts)};"
+        table = next(table for table in _FIELDS if table.startswith(what.lower()))
+        whose = ", which holds NVIDIA parts" if what == "GPU" else ""
+        fix += f" or add it to {table}.csv {_OWN_FOLDER}"
+        raise CatalogError(f"no {what} {name!r} in the catalogue{whose}", fix=fix)
     return part
 
 

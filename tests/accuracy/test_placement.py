@@ -11,7 +11,7 @@ from traincast.forecast import evaluate, forecast_prepared, prepare
 from traincast.lower import Job, lower
 from traincast.lower.classes import CostBook
 from traincast.lower.stages import chunk_parts
-from traincast.plan import Wish, balanced_stage_layers, by_kind, job_loads, plan, reaches, stage_paces
+from traincast.plan import Plan, Wish, balanced_stage_layers, by_kind, job_loads, plan, reaches, stage_paces
 from traincast.scenario import load_scenario
 from traincast.topology import NodeRequest, node_cluster, span, tree_cluster, usual_node
 from traincast.topology.clusters import fat_tree_for
@@ -37,19 +37,35 @@ training: {global_batch: 256, microbatch: 2, recompute: full, precision: fp16}
 """
 
 
-def test_tp_outermost_on_selene_is_three_times_slower_and_the_report_names_the_links() -> None:
-    """SC21's 145.6B row: with TP over the slowest strides every all-reduce of every layer passes NICs and spines."""
-    found = plan(prepare(load_scenario("sc21/t1_145p6b")))
-    rows = {row.order: row for row in found.rows}
-    assert found.present.order == "tp-dp-pp"
+@pytest.fixture(scope="module")
+def orders_of_145b() -> Plan:
+    """SC21's 145.6B row in all six orders of its axes."""
+    return plan(prepare(load_scenario("sc21/t1_145p6b")))
+
+
+def test_tp_outermost_on_selene_is_much_slower_and_the_report_names_the_links(orders_of_145b: Plan) -> None:
+    """With TP over the slowest strides every all-reduce of every layer passes NICs and spines."""
+    rows = {row.order: row for row in orders_of_145b.rows}
+    assert orders_of_145b.present.order == "tp-dp-pp"
     for order in ("dp-pp-tp", "pp-dp-tp", "dp-tp-pp", "pp-tp-dp"):
-        assert rows[order].step_time_s > 3.0 * found.present.step_time_s, order
+        assert rows[order].step_time_s > 2.5 * orders_of_145b.present.step_time_s, order
         limit = rows[order].limit
         assert limit.axis == "tp"
         assert limit.exposed_s > 0.6 * rows[order].step_time_s
         assert limit.links is not None
         assert limit.links.kind == "NIC to leaf"
         assert limit.links.name in str(limit)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="2.8 times: TP waits 44 s, as a group with one rank a node is taken to reach 0.48 of its NIC, which SC21 "
+    "Fig. 15 shows for large gradient buffers; with the 0.36 of an earlier identification it was 3.5 times",
+)
+def test_tp_outermost_on_selene_is_three_times_slower(orders_of_145b: Plan) -> None:
+    """What is expected of the row: six all-reduces a layer over eight nodes."""
+    rows = {row.order: row for row in orders_of_145b.rows}
+    assert rows["pp-dp-tp"].step_time_s >= 3.0 * orders_of_145b.present.step_time_s
 
 
 def wires(gpus_per_node: int, nodes: int) -> Job:

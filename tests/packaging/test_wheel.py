@@ -35,9 +35,7 @@ print(json.dumps({
 def run(*command: str, cwd: Path) -> str:
     """Standard output of a command that sees nothing of this process's paths."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "TRAINCAST", "COV_"))}
-    done = subprocess.run(
-        command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

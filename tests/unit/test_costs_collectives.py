@@ -1,6 +1,7 @@
 """Collectives: NCCL's own numbers for known systems, and laws of the calibrated formula."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -47,15 +48,38 @@ PRINTED = {
     ("2.23", "ampere", 1, A100): ((15.0, 50.1), (40.6, 126.2), (56.0, 137.1), (15.2, 29.1), (31.5, 85.9), (64.4, 110)),
     ("2.8", "ampere", 16, A100): ((274, 9.6), (556, 68.1), (1058, 96.8), (57.5, 9.5), (89.9, 65.1), (616, 71.2)),
     ("2.23", "ampere", 16, A100): ((536, 9.6), (582, 80.6), (1772, 96.8), (55.2, 9.5), (99.5, 66.8), (176, 71.2)),
-    ("2.23", "hopper", 1, H100): ((15.0, 80.6), (40.6, 189.3), (56.0, 205.7), (15.2, 43.6), (31.5, 128.8), (64.4, 165.6)),
-    ("2.23", "hopper", 2, H100): ((40.0, 20.8), (75.2, 156.6), (131.6, 204.8), (25.2, 19.5), (48.5, 146.8), (92.4, 165.6)),
-    ("2.23", "hopper", 4, H100): ((78.8, 10.5), (144.4, 151.5), (282.8, 198.2), (35.2, 10.2), (65.5, 116), (120.4, 144)),
+    ("2.23", "hopper", 1, H100): (
+        (15.0, 80.6),
+        (40.6, 189.3),
+        (56.0, 205.7),
+        (15.2, 43.6),
+        (31.5, 128.8),
+        (64.4, 165.6),
+    ),
+    ("2.23", "hopper", 2, H100): (
+        (40.0, 20.8),
+        (75.2, 156.6),
+        (131.6, 204.8),
+        (25.2, 19.5),
+        (48.5, 146.8),
+        (92.4, 165.6),
+    ),
+    ("2.23", "hopper", 4, H100): (
+        (78.8, 10.5),
+        (144.4, 151.5),
+        (282.8, 198.2),
+        (35.2, 10.2),
+        (65.5, 116),
+        (120.4, 144),
+    ),
     ("2.23", "hopper", 128, H100): ((2484, 10.2), (4435, 147), (9657, 192), (85.2, 10.2), (150.5, 116), (260, 144)),
 }
 
 
 @pytest.mark.parametrize(("case", "printed"), PRINTED.items(), ids=[f"{c[0]} {c[1]} {c[2]} nodes" for c in PRINTED])
-def test_tuner_numbers(case: tuple[str, str, int, tuple[float, float]], printed: tuple[tuple[float, float], ...]) -> None:
+def test_tuner_numbers(
+    case: tuple[str, str, int, tuple[float, float]], printed: tuple[tuple[float, float], ...]
+) -> None:
     nccl, generation, nodes, (nvlink, nic) = case
     c = constants(nccl, generation)
     w = wires(whole_nodes(nodes, nvlink, nic), c)
@@ -79,8 +103,8 @@ def test_time_grows_with_size_and_with_nodes() -> None:
     c = constants("2.8", "ampere")
     spans = [whole_nodes(n, *A100) for n in (1, 2, 4, 16)]
     times = [[collective_seconds("all_reduce", 2.0**k, s, c) for k in range(10, 34)] for s in spans]
-    assert all(a <= b for row in times for a, b in zip(row, row[1:], strict=False))
-    assert all(a <= b for row in zip(*times, strict=True) for a, b in zip(row, row[1:], strict=False))
+    assert all(a <= b for row in times for a, b in pairwise(row))
+    assert all(a <= b for row in zip(*times, strict=True) for a, b in pairwise(row))
 
 
 def test_all_reduce_moves_what_reduce_scatter_and_all_gather_move() -> None:

@@ -48,7 +48,7 @@ def test_both_dimensions_of_hsdp_are_cut_from_one_mesh():
     ("ask", "words"),
     [
         (lambda: fsdp_mesh(Mesh(tp=2, dp=4)), ("2 of its axes", "tp 2, dp 4", "name them: dp")),
-        (lambda: fsdp_mesh(Mesh(cp=2, dp=4)), ("2 of its axes", "dp and cp")),
+        (lambda: fsdp_mesh(Mesh(cp=2, dp=4)), ("2 of its axes", "dp-cp")),
         (lambda: hsdp_mesh(Mesh(tp=2, dp=4, pp=2), 2, 2), ("3 of its axes", "tp 2, dp 4, pp 2")),
         (lambda: fsdp_mesh(Mesh(tp=2, dp=4), ("tp",)), ("shard over tp", "name data axes")),
         (lambda: fsdp_mesh(Mesh(tp=2, dp=4), ("dp", "tp")), ("shard over dp, tp",)),

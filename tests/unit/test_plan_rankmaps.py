@@ -165,7 +165,8 @@ def test_damaged_maps_are_refused(tmp_path: Path, monkeypatch, name: str, text: 
 
 
 @pytest.mark.parametrize(
-    ("text", "what"), [("tp2-tp4", "twice"), ("nowhere.json", "no rank map"), ("tp2@tp-xp", "order")]
+    ("text", "what"),
+    [("tp2-tp4", "twice"), ("nowhere.json", "no rank map"), ("tp2@tp-xp", "order"), ("tp2-dp600000", "too large")],
 )
 def test_spellings_that_are_none(text: str, what: str) -> None:
     with pytest.raises(UserError, match=what):

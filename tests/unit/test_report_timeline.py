@@ -7,10 +7,12 @@ import pytest
 
 from traincast.engine import simulate
 from traincast.errors import UsageError
+from traincast.forecast import forecast
 from traincast.lower.uniform import uniform_program
-from traincast.report.bars import bars, representative_pipeline
-from traincast.report.timeline import Panel, draw_timeline, time_unit
+from traincast.report.bars import bars, representative_pipeline, waits
+from traincast.report.timeline import Panel, chunk_hue, draw_timeline, time_unit
 from traincast.report.trace import chrome_trace
+from traincast.scenario import load_scenario
 
 KEYS = [("none", 1, 4, 1), ("gpipe", 3, 4, 1), ("1f1b", 4, 8, 1), ("interleaved", 2, 4, 3)]
 
@@ -42,6 +44,36 @@ def test_messages_have_two_ends():
     received = sorted((bar.start_s, bar.end_s) for bar in messages if bar.stream == "pp-recv")
     assert sent == received
     assert len(sent) == 2 * 3 * 8
+
+
+def free_share(program, result):
+    """Share of the step, over stages, that neither a bar nor a wait covers: what a timeline paints as idle."""
+    covering = [bar for bar in bars(program, result) if bar.stream == "compute"] + list(waits(program, result))
+    free_s = 0.0
+    for stage in range(len(program.schedule)):
+        reached_s = 0.0
+        for bar in sorted((bar for bar in covering if bar.stage == stage), key=lambda bar: bar.start_s):
+            free_s += max(0.0, bar.start_s - reached_s)
+            reached_s = max(reached_s, bar.end_s)
+        free_s += result.step_time_s - reached_s
+    return free_s / result.step_time_s / len(program.schedule)
+
+
+@pytest.mark.parametrize("name", ["examples/gpt_10b_1f1b", "examples/gpt_10b_interleaved", "sc21/t1_3p6b"])
+@pytest.mark.parametrize("p2p", ["async", "blocking"])
+def test_what_is_painted_idle_is_the_idle_of_the_title(name, p2p):
+    """Law: the step less bars and waits is the breakdown's bubble; ranks of one stage differ little here."""
+    found = forecast(load_scenario(name, [("training.p2p", p2p)]))
+    shown = free_share(found.run.program, found.run.result)
+    assert shown == pytest.approx(found.bubble.share_of_step, abs=2e-3)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4, 5, 8])
+def test_chunks_have_shades_of_their_own(chunks):
+    tints = ("#000000", "#404040", "#808080", "#c0c0c0")
+    hues = [chunk_hue(tints, chunk, chunks) for chunk in range(chunks)]
+    assert len(set(hues)) == chunks
+    assert hues == sorted(hues)
 
 
 def test_the_representative_pipeline_has_one_class_a_stage():

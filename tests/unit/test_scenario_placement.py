@@ -105,6 +105,8 @@ def test_rank_files(write, tmp_path: Path, name: str, text: str) -> None:
         (["dp: 1", "placement: {}"], "placed.yaml:8:3", "nothing"),
         (["dp: 1", "placement: {node: n1}"], "placed.yaml:8:15", "did you mean nodes"),
         (["dp: 1", "placement: 7.5"], "placed.yaml:8:3", "not text"),
+        (["dp: 1", 'placement: "3-0"'], "placed.yaml:8:3", "'3-0' is no range"),
+        (["dp: 1", 'placement: "0-99999999999"'], "placed.yaml:8:3", "no range"),
     ],
 )
 def test_refusals_say_where(write, monkeypatch, lines: list[str], where: str, what: str) -> None:

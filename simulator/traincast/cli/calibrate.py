@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traincast.cli.output import OutputOption, emit, remark, write_file
+from traincast.cli.output import emit, refuse_suffix, remark, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,9 @@ def import_(
         ImportFormat | None,
         typer.Option("--format", help="Form of the result; by default that of the file's suffix, else a table."),
     ] = None,
-    output: OutputOption = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result to FILE, not to stdout.")
+    ] = None,
 ) -> None:
     """Read measurements that exist: records of one form, and what was wrong with each file.
 
@@ -68,6 +70,8 @@ def import_(
 
 
 def _form_of(output: Path | None) -> str:
+    if output is not None:
+        refuse_suffix(output, (".jsonl",))
     suffix = output.suffix.lower().lstrip(".") if output is not None else ""
     return suffix if suffix in ("json", "csv", "jsonl") else "table"
 

@@ -91,14 +91,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     arguments = globals_first(sys.argv[1:] if argv is None else list(argv))
     debug = "--debug" in arguments
+    if sys.stderr is None:  # closed by whoever started us
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         code = app(arguments or ["--help"], prog_name="traincast", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
         _discard_stdout()
         return 1
     except Exception as error:
+        if isinstance(error.__cause__ or error, OSError):
+            _discard_unwritten()
         if debug:
             traceback.print_exc()
         # a line for each problem where somebody reads along, one line for all of them in a log
@@ -150,6 +155,15 @@ def describe(error: Exception, separator: str = "; ") -> tuple[str, int]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _discard_unwritten() -> None:
+    """Points stdout at nothing where it can take no more; what it holds would be tried again at exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _discard_stdout()
 
 
 def _discard_stdout() -> None:

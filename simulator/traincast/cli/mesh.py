@@ -6,7 +6,7 @@ import typer
 
 from traincast.cli.output import FormatOption, OutputOption, remark
 from traincast.cli.predict import SetOption, parse_overrides
-from traincast.errors import UsageError
+from traincast.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:
     from traincast.cli.mesh_cluster import Subject
@@ -29,7 +29,7 @@ def mesh(
     order: Annotated[
         str, typer.Option(help="Axes from the fastest to the slowest; axes of size 1 may be left out.")
     ] = "tp-cp-ep-dp-pp",
-    gpus_per_node: Annotated[int, typer.Option(help="GPUs per node, where no cluster is named.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs per node, where no cluster is named.")] = 8,
     placement: Annotated[
         str | None,
         typer.Option(metavar="GPUS", help="GPU of each rank, such as 8-15,0-7, or a rank file; by default its number."),
@@ -40,12 +40,12 @@ def mesh(
         str | None, typer.Option(metavar="N,N,...", help="Layers of each chunk in pipeline order.")
     ] = None,
     uneven: Annotated[bool, typer.Option("--uneven", help="Balance layers that do not divide.")] = False,
-    hidden: Annotated[int | None, typer.Option(help="Hidden size.")] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Hidden size.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads.")] = None,
     kv_heads: Annotated[int | None, typer.Option(help="Key and value heads.")] = None,
     ffn_hidden: Annotated[int | None, typer.Option(help="Inner size of the MLP (of an expert, with experts).")] = None,
-    vocab: Annotated[int | None, typer.Option(help="Vocabulary, padded.")] = None,
-    experts: Annotated[int | None, typer.Option(help="Routed experts.")] = None,
+    vocab: Annotated[int | None, typer.Option(min=1, help="Vocabulary, padded.")] = None,
+    experts: Annotated[int | None, typer.Option(min=0, help="Routed experts.")] = None,
     global_batch: Annotated[int | None, typer.Option(help="Sequences a step.")] = None,
     microbatch: Annotated[int, typer.Option(help="Sequences a microbatch.")] = 1,
     sequence: Annotated[int | None, typer.Option(help="Tokens a sequence.")] = None,
@@ -106,6 +106,8 @@ def mesh(
         stage_layers=None if stage_layers is None else _numbers(stage_layers, "--stage-layers"),
         uneven=uneven,
     )
+    if hidden is not None and heads is not None:
+        _refuse_uneven_heads(hidden, heads)
     facts = ModelFacts(
         hidden=hidden, heads=heads, kv_heads=kv_heads, ffn_hidden=ffn_hidden, vocab=vocab, experts=experts or 0
     )
@@ -124,6 +126,15 @@ def _refuse_shape_options(ctx: typer.Context) -> None:
                 where=option,
                 fix="change it with --set, such as --set parallelism.tp=4",
             )
+
+
+def _refuse_uneven_heads(hidden: int, heads: int) -> None:
+    """The mesh command knows no head width but hidden / heads."""
+    if heads > 0 and hidden % heads:
+        from traincast.mesh.problems import either, near_divisors
+
+        fix = f"--heads {either(near_divisors(hidden, heads))}, or another --hidden"
+        raise ShapeError(f"hidden {hidden} is not a multiple of {heads} heads", fix=fix)
 
 
 def _subject(
@@ -207,10 +218,15 @@ def _sharding(built: "Mesh", fsdp: str | None, hsdp: str | None) -> "SubMesh | N
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
     """The numbers of "8-15,0-7" in the order written."""
+    from traincast.mesh.limits import MOST_RANKS
+
+    example = "8-15,0-7" if option == "--placement" else "8,8,7,7"
     numbers: list[int] = []
     for word in text.split(","):
         first, _, last = word.strip().partition("-")
         if not first.isdecimal() or (last and not last.isdecimal()) or int(last or first) < int(first):
-            raise UsageError(f"{word!r} is no number and no range", fix="such as 8-15,0-7", where=option)
+            raise UsageError(f"{word!r} is no number and no range", fix=f"such as {example}", where=option)
+        if int(last or first) - int(first) >= MOST_RANKS:
+            raise UsageError(f"{word!r} lists more than {MOST_RANKS} numbers", fix=f"such as {example}", where=option)
         numbers += range(int(first), int(last or first) + 1)
     return tuple(numbers)

@@ -15,6 +15,8 @@ import typer
 from traincast.errors import UsageError
 from traincast.report.tables import Table, render
 
+_SUFFIXES = (".json", ".csv", ".txt")
+
 
 class OutputFormat(StrEnum):
     """The forms of a result."""
@@ -26,11 +28,35 @@ class OutputFormat(StrEnum):
 
 FormatOption = Annotated[
     OutputFormat | None,
-    typer.Option("--format", help="Form of the result; by default that of the file's suffix, else a table."),
+    typer.Option(
+        "--format", is_eager=True, help="Form of the result; by default that of the file's suffix, else a table."
+    ),
 ]
+
+
+def refuse_suffix(path: Path, further: Sequence[str] = ()) -> None:
+    """Raises UsageError where a file's suffix promises a form that would not be written."""
+    known = (*_SUFFIXES, *further)
+    if path.suffix and path.suffix.lower() not in known:
+        raise UsageError(
+            f"{path} ends like no form that can be written",
+            where="-o",
+            fix=f"end it in {', '.join(known)}, or add --format",
+        )
+
+
+def _checked(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Looks at the suffix before any work is done; --format, which is eager, is known by then."""
+    if path is not None and ctx.params.get("fmt") is None:
+        refuse_suffix(path)
+    return path
+
+
 OutputOption = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write the result to FILE, not to stdout."),
+    typer.Option(
+        "-o", "--output", metavar="FILE", callback=_checked, help="Write the result to FILE (.json, .csv or .txt)."
+    ),
 ]
 
 
@@ -49,14 +75,22 @@ def emit(
     Raises UsageError where the file cannot be written.
     """
     form = chosen_format(fmt, output)
-    if output is None and form == "table" and sys.stdout.isatty():
+    if output is not None:
+        write_file(output, render(payload, tables, form) + "\n")
+        return
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", fix="write to a file with -o FILE")
+    if form == "table" and sys.stdout.isatty():
         _print_rich(tables)
         return
-    text = render(payload, tables, form) + "\n"
-    if output is None:
-        sys.stdout.write(text)
-        return
-    write_file(output, text)
+    try:
+        sys.stdout.write(render(payload, tables, form) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(f"cannot write to standard output: {reason}", fix="write to another place with -o") from error
 
 
 def chosen_format(fmt: str | None, output: Path | None) -> str:

@@ -68,6 +68,8 @@ def predict(
     from traincast.report.forecast_tables import forecast_tables
     from traincast.scenario import load_scenario
 
+    if trace is not None and output is not None and trace.resolve() == output.resolve():
+        raise UsageError(f"{trace} is also the file of -o", where="--trace", fix="give the two files two names")
     loaded = load_scenario(scenario, parse_overrides(overrides or ()))
     if overrides and loaded.published:
         note = "the published figure is left out: --set asks for another job than the one that was measured"

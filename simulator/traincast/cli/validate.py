@@ -1,11 +1,13 @@
 """`traincast validate`: published measurements against forecasts."""
 
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, progress, remark
+from traincast.errors import UsageError
 
 
 def validate(
@@ -25,6 +27,8 @@ def validate(
     output: OutputOption = None,
 ) -> None:
     """Forecast published rows and compare: per row, and per family beside the null forecast."""
+    if max_mape is not None and not (isfinite(max_mape) and max_mape >= 0):
+        raise UsageError(f"{max_mape} is no error to stay below", where="--max-mape", fix="give percent from 0 up")
     from traincast.report.validation_tables import validation_tables
     from traincast.validate import published_files, read_published, validate_rows
 

@@ -54,8 +54,11 @@ class Station:
 
     def arrivals(self) -> Iterator[Sequence[Message]]:
         """Messages that an asynchronous class waits for before each instruction, and none after the last one."""
-        for k, end in enumerate(self.links.leave):
-            yield [message for message in self.inputs[k : end + 1] if message is not None]
+        for k, (end, first) in enumerate(zip(self.links.leave, self.inputs, strict=True)):
+            if end == k:
+                yield (first,) if first is not None else ()
+            else:
+                yield [message for message in self.inputs[k : end + 1] if message is not None]
         yield ()
 
     def departures(self) -> list[list[tuple[SendStream, Message]]]:

@@ -13,7 +13,7 @@ from traincast.lower.seats import take_seats
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import AxisTraffic, traffic
-from traincast.lower.unmodelled import refuse_unmodelled
+from traincast.lower.unmodelled import refuse_too_many, refuse_unmodelled
 from traincast.lower.wires import refine_by_links
 from traincast.schedule import build as build_schedule
 
@@ -36,6 +36,7 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     meet.
     """
     refuse_unmodelled(job.mesh, job.recipe)
+    refuse_too_many(job.mesh, job.recipe)
     spans = rank_spans(job.mesh, job.cluster)
     seats = take_seats(job, spans)
     books = CostBooks(job, chunk_parts(job), seats)

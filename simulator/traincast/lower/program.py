@@ -34,7 +34,7 @@ which the SimPy engine and the recurrence both implement, to the last bit:
   part), and takes `duration_s`. The step ends when the last class ends. Where steps are `rolling` no barrier holds
   a class back: it begins its next step when it has ended this one, and the step time is the longest time from the
   begin of a class's first instruction to its end. Steps that follow each other at this pace keep all dependencies
-  (Qi et al. 2023 define the cost of a schedule so, section 3).
+  (the cost of a schedule in Qi et al. 2023 is this, too).
 - Sharing (`Program.sharing`, optional, engine only): messages and buckets that have a flow share links. A transfer
   whose links carry all their flows at full rate takes `send_s` or `duration_s` as ever. Of that time the first
   `size_bytes / bytes_per_s` moves bytes over the links, the rest (launch, latency, what other wires do) follows and

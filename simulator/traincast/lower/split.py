@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
+from traincast.lower.program import ChunkCost, ChunkKey
 from traincast.lower.stages import ChunkPart, backward_segments, forward_segments
 from traincast.model.operators import Collective, Operator
-from traincast.schedule.types import Pass
+from traincast.schedule import Pass, PassTimes
 
 _ATTENTION_CORE = ("attention.values", "attention.scores")
 """Products of activations: what they call weight gradient is the gradient of an input, too."""
@@ -38,6 +39,16 @@ SEGMENTS: Mapping[Pass, Callable[[Job, ChunkPart], tuple[Segment, ...]]] = Mappi
     {"F": forward_segments, "B": backward_segments, "I": input_segments, "W": weight_segments}
 )
 """Segments of each kind of pass."""
+
+
+def stage_times(chunks: Mapping[ChunkKey, ChunkCost]) -> PassTimes:
+    """Seconds of one microbatch on a stage, all its chunks together: what the automatic schedules are searched for."""
+
+    def total(kind: Pass) -> float:
+        return sum(cost.duration_s for key, cost in chunks.items() if key[0] == kind)
+
+    send_s = max((cost.send_s for cost in chunks.values()), default=0.0)
+    return PassTimes(total("F"), total("I"), total("W"), send_s)
 
 
 def _input_part(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:

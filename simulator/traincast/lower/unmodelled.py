@@ -6,6 +6,9 @@ from traincast.errors import ShapeError
 from traincast.mesh import Mesh
 from traincast.recipe import Recipe
 
+MOST_PASSES = 4_000_000
+"""Passes of one pipeline that a forecast takes on: some minutes and 3 GB. The longest of large jobs have thousands."""
+
 
 def unmodelled(mesh: Mesh, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """(what is asked for, the way round it) for each part of a job that no cost stands behind yet."""
@@ -24,3 +27,15 @@ def refuse_unmodelled(mesh: Mesh, recipe: Recipe) -> None:
     found = list(unmodelled(mesh, recipe))
     if found:
         raise ShapeError("; ".join(what for what, _ in found), fix="; ".join(fix for _, fix in found))
+
+
+def refuse_too_many(mesh: Mesh, recipe: Recipe) -> None:
+    """Raises ShapeError for a step of more passes than a forecast can hold."""
+    microbatches = recipe.microbatches(mesh.dp)
+    passes = 2 * microbatches * mesh.pp * recipe.vpp
+    if passes > MOST_PASSES:
+        raise ShapeError(
+            f"{microbatches} microbatches forward and backward on pp {mesh.pp} * vpp {recipe.vpp} chunks are {passes} "
+            f"passes, above the limit of {MOST_PASSES}",
+            fix="lower training.global_batch, or raise training.microbatch or parallelism.dp",
+        )

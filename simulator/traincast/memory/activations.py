@@ -130,7 +130,7 @@ def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe) -> floa
     Inputs and output gradients of the matrix products: 14 + 18 = 32 s·b·h bytes of the 34·s·b·h + 5·a·s²·b of a plain
     GPT. Above 1 where the layer recomputes its forward pass.
 
-    Reference: Qi et al. 2023 (Zero Bubble), §2.2 and Table 1.
+    Reference: Qi et al. 2023 (Zero Bubble), Table 1.
     """
     h, t = model.hidden, mesh.tp
     attention = model.attention_width / t

@@ -7,7 +7,9 @@ from traincast.mesh.gridchecks import (
     placement_problems,
     size_problems,
     stage_problems,
+    too_many_ranks,
 )
+from traincast.mesh.limits import MOST_RANKS
 from traincast.mesh.mesh import Mesh
 from traincast.mesh.problems import Problem, refuse
 from traincast.mesh.request import ShapeRequest
@@ -28,6 +30,8 @@ def check_shape(request: ShapeRequest) -> tuple[Problem, ...]:
     if bad_sizes:
         return bad_sizes  # everything else divides by these
     dp, world = request.dp_or_left, request.ranks
+    if world is not None and world > MOST_RANKS:
+        return (too_many_ranks(world),)
     sizes["dp"] = dp or 1
     found = [*world_problems(request), *order_problems(sizes, request.order)]
     if world is not None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from traincast.errors import ShapeError
+from traincast.mesh.limits import MOST, MOST_RANKS
 from traincast.mesh.problems import Problem, either, near_divisors, near_multiples
 
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
@@ -31,6 +32,8 @@ def grid_problems(sizes: Mapping[str, int], order: str, placement: Sequence[int]
     if bad_sizes:
         return bad_sizes
     world = sizes["tp"] * sizes["cp"] * sizes["dp"] * sizes["pp"]
+    if world > MOST_RANKS:
+        return (too_many_ranks(world),)
     found = [*order_problems(sizes, order), *expert_size_problems(sizes, world)]
     if not found:
         found += stage_problems(sizes, order)
@@ -38,8 +41,20 @@ def grid_problems(sizes: Mapping[str, int], order: str, placement: Sequence[int]
 
 
 def size_problems(sizes: Mapping[str, int]) -> tuple[Problem, ...]:
-    """Sizes below 1."""
-    return tuple(Problem(f"{name} {size} is below 1", f"{name} 1 or more") for name, size in sizes.items() if size < 1)
+    """Sizes below 1, and sizes that nobody means."""
+    below = [Problem(f"{name} {size} is below 1", f"{name} 1 or more") for name, size in sizes.items() if size < 1]
+    most = {name: MOST.get(name, MOST_RANKS) for name in sizes}
+    above = [
+        Problem(f"{name} {size} is above the limit of {most[name]}", f"{name} {most[name]} or less")
+        for name, size in sizes.items()
+        if size > most[name]
+    ]
+    return (*below, *above)
+
+
+def too_many_ranks(world: int) -> Problem:
+    """A mesh beyond what can be laid out in memory and time."""
+    return Problem(f"a mesh of {world} ranks is above the limit of {MOST_RANKS}", "lower tp, cp, pp or dp")
 
 
 def order_problems(sizes: Mapping[str, int], order: str) -> tuple[Problem, ...]:

@@ -1,5 +1,6 @@
 """What is wrong with a shape, in words a user can act on: two numbers that clash, and a fix."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +30,10 @@ def refuse(problems: Sequence[Problem]) -> None:
 def near_divisors(number: int, wanted: int) -> tuple[int, ...]:
     """The divisors of `number` next to `wanted`, below and above (one of them where there is no other)."""
     below = next((d for d in range(min(wanted - 1, number), 0, -1) if number % d == 0), None)
-    above = next((d for d in range(wanted + 1, number + 1) if number % d == 0), None)
+    root = math.isqrt(number)
+    small = (d for d in range(wanted + 1, root + 1) if number % d == 0)
+    large = (number // k for k in range(min(root, number // (wanted + 1)), 0, -1) if number % k == 0)
+    above = next(small, None) or next(large, None)
     return tuple(d for d in (below, above) if d is not None)
 
 

@@ -188,7 +188,7 @@ def _ragged_problems(shape: ShapeRequest, dp: int, batch: int) -> Iterator[Probl
     if shape.ragged and batch >= dp:
         yield Problem(f"{message}: the last microbatch is smaller", fixes[0], "warning")
         return
-    yield Problem(message, ", or ".join([*fixes, *(["ask for a ragged last microbatch"] if batch >= dp else [])]))
+    yield Problem(message, ", or ".join(fixes))
 
 
 def _pipeline_problems(shape: ShapeRequest, dp: int, m: int) -> Iterator[Problem]:

@@ -76,13 +76,13 @@ def _data_axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
             spelled = ", ".join(f"{axis} {mesh.size(axis)}" for axis in DENSE_AXES if axis == "dp" or axis in others)
             raise ShapeError(
                 f"FSDP takes the data axes of a mesh, not all {len(others) + 1} of its axes ({spelled})",
-                fix="name them: dp, or dp and cp",
+                fix="name them: dp or dp-cp",
             )
         return ("dp",)
     if tuple(sorted(axes)) not in _SHARDABLE:
         raise ShapeError(
             f"FSDP cannot shard over {', '.join(axes) or 'no axis'}: its ranks do not hold the same weights",
-            fix="name data axes: dp, dp and cp, or edp for experts",
+            fix="name data axes: dp, dp-cp, or edp for experts",
         )
     return tuple(axes)
 

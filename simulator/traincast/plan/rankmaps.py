@@ -21,6 +21,7 @@ Groups = Mapping[str, tuple[Group, ...]]
 
 COORDINATE_AXES: Final = ("tp", "cp", "dp", "pp", "etp", "ep", "edp")
 LARGEST_BYTES: Final = 1 << 28
+MOST_RANKS: Final = 1_000_000
 _SPEC: Final = re.compile(r"((?:tp|cp|ep|etp|dp|pp)\d{1,7}(?:-(?:tp|cp|ep|etp|dp|pp)\d{1,7})*)(?:@([a-z-]+))?")
 _FORMS: Final = (
     "give a mesh such as tp2-pp4-dp2@tp-cp-ep-dp-pp, what 'traincast mesh --format json' writes, JSON or CSV with the "
@@ -72,7 +73,9 @@ def mesh_of(sizes: str, order: str | None) -> Mesh:
 
 
 def of_mesh(mesh: Mesh, name: str) -> RankMap:
-    """The groups of a mesh's families, ascending as communicators are made."""
+    """The groups of a mesh's families, ascending as communicators are made. Raises DataError beyond a million ranks."""
+    if mesh.world > MOST_RANKS:
+        raise DataError(f"a mesh of {mesh.world} ranks is too large to compare", fix=f"stay at {MOST_RANKS} or below")
     families = {
         family.name: tuple(tuple(group) for group in family_groups(mesh, family.name).tolist())
         for family in families_of(mesh)

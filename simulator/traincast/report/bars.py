@@ -56,6 +56,45 @@ def bars(program: Program, result: Result) -> tuple[Bar, ...]:
     return tuple(found)
 
 
+def waits(program: Program, result: Result) -> tuple[Bar, ...]:
+    """When each stage of the representative pipeline waits for communication that is running, as `breakdown` counts it.
+
+    What else a stage does not compute is the bubble. Bars of one stage may overlap where several messages run.
+    """
+    found: list[Bar] = []
+    for index in representative_pipeline(program):
+        stage, outcome = program.classes[index].stage, result.classes[index]
+        times = [(MESSAGE, *both) for both in _message_waits(program, outcome)]
+        times += [(REDUCTION, *both) for both in _reduction_waits(program, outcome)]
+        found += [
+            Bar(stage, "compute", kind, f"wait for {kind}", start, end) for kind, start, end in times if end > start
+        ]
+    return tuple(found)
+
+
+def _message_waits(program: Program, outcome: ClassResult) -> Iterator[tuple[float, float]]:
+    """A blocking stage waits for every transfer of its own, another one for the input of its next pass."""
+    free_s = outcome.begin_s * program.rolling
+    inputs = zip(outcome.input_start_s, outcome.input_end_s, outcome.start_s, outcome.end_s, strict=True)
+    for begin_s, arrived_s, start_s, end_s in inputs:
+        if program.p2p == "async":
+            yield max(float(begin_s), float(free_s)), min(float(arrived_s), float(start_s))
+        else:
+            yield float(begin_s), float(arrived_s)
+        free_s = end_s
+    if program.p2p != "async":
+        yield from zip(map(float, outcome.output_start_s), map(float, outcome.output_end_s), strict=True)
+
+
+def _reduction_waits(program: Program, outcome: ClassResult) -> Iterator[tuple[float, float]]:
+    """The part of each gradient bucket that runs after the stage's last pass, and its last message if it blocks."""
+    done_s = float(outcome.end_s[-1]) if len(outcome.end_s) else 0.0
+    if program.p2p != "async":
+        done_s = max([done_s, *(float(end_s) for end_s in outcome.output_end_s if not math.isnan(end_s))])
+    for start_s, end_s in zip(outcome.bucket_start_s, outcome.bucket_end_s, strict=True):
+        yield max(float(start_s), done_s), float(end_s)
+
+
 def _instructions(program: Program, rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:
     stage = rank_class.stage
     for index, step in enumerate(program.schedule[stage]):

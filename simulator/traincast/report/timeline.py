@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from traincast.errors import UsageError
 from traincast.lower.program import Program, Result
-from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars, representative_pipeline
+from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars, representative_pipeline, waits
+from traincast.schedule import PassTimes, ScheduleKey
 from traincast.schedule.placement import family
 from traincast.units import format_time
 
@@ -30,6 +31,10 @@ _OTHER_HUES: Mapping[str, str] = {
     REDUCTION: "#f0ad4e",
     "optimizer": "#7a5195",
     "tp": "#c77cba",
+}
+_WAIT_HUES: Mapping[str, tuple[str, str]] = {
+    MESSAGE: ("#f6d9d8", "wait for a message"),
+    REDUCTION: ("#fbe3c0", "wait for gradients"),
 }
 _IDLE, _INK, _DEFAULT_HUE = "#eceff1", "#263238", "#90a4ae"
 
@@ -76,11 +81,29 @@ def panel_of(forecast: "Forecast") -> Panel:
     return Panel(title, forecast.run.program, forecast.run.result)
 
 
+def schedule_panel(key: ScheduleKey, times: PassTimes, *, rolling: bool = False) -> Panel:
+    """The panel of a bare schedule, as papers print it: uniform stages, nothing but the pipeline."""
+    from traincast.analytic import evaluate
+    from traincast.lower.uniform import passes_program
+
+    program = passes_program(key, times, rolling=rolling)
+    result = evaluate(program)
+    name, stages, microbatches, chunks = key
+    of_chunks = f", {chunks} chunks a stage" if chunks > 1 else ""
+    idle = 100 * (1 - microbatches * times.work_s / result.step_time_s) if result.step_time_s else 0.0
+    title = (
+        f"{_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, {microbatches} microbatches, "
+        f"{format_time(result.step_time_s)} (idle {idle:.0f} %){', steps roll' if rolling else ''}"
+    )
+    return Panel(title, program, result)
+
+
 def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> None:
     """Draws panels one above the other on a common time axis, into a file whose suffix says the kind.
 
     A stage is a lane: instructions with their microbatch on its upper part, messages and gradient reductions
-    on the strip below, grey where the stage computes nothing. A frame holds passes that run as one. Dashes end the
+    on the strip below. Where the stage computes nothing it is tinted as what it waits for, grey where that is no
+    running communication. A frame holds passes that run as one. Dashes end the
     step; where steps roll, they begin and end that of each stage.
     """
     _check(panels, path)
@@ -102,8 +125,9 @@ def draw_timeline(panels: Sequence[Panel], path: Path, *, dpi: int = 160) -> Non
         layout="constrained",
     )
     kinds: dict[str, str] = {}
+    chunks = max(panel.program.schedule_key[3] for panel in panels)
     for axes, panel in zip(grid[:, 0], panels, strict=True):
-        kinds |= _draw_panel(axes, panel, longest, scale)
+        kinds |= _draw_panel(axes, panel, longest, scale, chunks)
     grid[-1, 0].set_xlabel(f"time in the step [{unit}]", color=_INK)
     _legend(figure, kinds)
     try:
@@ -134,8 +158,8 @@ def time_unit(longest_s: float) -> tuple[float, str]:
     return (1e3, "ms") if longest_s < 20.0 else (1.0, "s")
 
 
-def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float) -> dict[str, str]:
-    """Draws one step; returns the colour of each kind of bar drawn, for the legend."""
+def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float, chunks: int) -> dict[str, str]:
+    """Draws one step in the shades of so many chunks; returns the colour of each kind of bar drawn, for the legend."""
     stages = len(panel.program.schedule)
     for stage, (begin_s, end_s) in enumerate(_windows(panel)):
         axes.add_patch(_box(stage * _LANE, (begin_s * scale, end_s * scale), _COMPUTE_HEIGHT, _IDLE))
@@ -143,8 +167,13 @@ def _draw_panel(axes: "Axes", panel: Panel, longest_s: float, scale: float) -> d
         top = stage * _LANE - 0.15
         axes.vlines([one * scale for one in ends], top, top + _LANE, color=_INK, linewidth=0.9, linestyle=(0, (3, 2)))
     kinds = {"idle": _IDLE}
+    for bar in waits(panel.program, panel.result):
+        hue, name = _WAIT_HUES[bar.kind]
+        kinds[name] = hue
+        times = (bar.start_s * scale, bar.end_s * scale)
+        axes.add_patch(_box(bar.stage * _LANE, times, _COMPUTE_HEIGHT, hue, hue))
     for bar in bars(panel.program, panel.result):
-        hue = _hue(bar)
+        hue = _hue(bar, chunks)
         kinds.setdefault(_legend_name(bar), hue)
         on_strip = bar.stream != "compute"
         top = bar.stage * _LANE + (_COMPUTE_HEIGHT + 0.03 if on_strip else 0.0)
@@ -204,11 +233,22 @@ def _number(axes: "Axes", bar: Bar, top: float, longest_s: float, scale: float) 
     )
 
 
-def _hue(bar: Bar) -> str:
+def _hue(bar: Bar, chunks: int) -> str:
     tints = _PASS_HUES.get(bar.kind)
     if tints is not None:
-        return tints[min(bar.chunk or 0, len(tints) - 1)]
+        return chunk_hue(tints, bar.chunk or 0, chunks)
     return _OTHER_HUES.get(bar.kind, _DEFAULT_HUE)
+
+
+def chunk_hue(tints: Sequence[str], chunk: int, chunks: int) -> str:
+    """The shade of a chunk: a tint each while they last; for more chunks, even steps from first to last."""
+    if chunks <= len(tints):
+        return tints[chunk]
+    place = chunk * (len(tints) - 1) / (chunks - 1)
+    low = min(int(place), len(tints) - 2)
+    ends = ([int(tint[i : i + 2], 16) for i in (1, 3, 5)] for tint in tints[low : low + 2])
+    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
 
 
 def _legend_name(bar: Bar) -> str:
@@ -220,7 +260,7 @@ def _legend_name(bar: Bar) -> str:
 def _legend(figure: "Figure", kinds: Mapping[str, str]) -> None:
     from matplotlib.patches import Patch
 
-    order = ("forward", "backward", "input", "weight", "pipeline", "gradient", "tp", "optimizer", "idle")
+    order = ("forward", "backward", "input", "weight", "pipeline", "gradient", "tp", "optimizer", "wait", "idle")
 
     def rank(name: str) -> tuple[int, str]:
         found = [place for place, start in enumerate(order) if name.startswith(start)]

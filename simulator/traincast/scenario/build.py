@@ -282,7 +282,7 @@ def _scenario_fix(fix: str, request: ShapeRequest) -> str:
     if asked and request.layers is not None:
         split = list(balanced_layers(request.layers, request.pp, request.vpp))
         return f"{before}training.stage_layers: {split if len(split) <= LONGEST_SPLIT else BALANCED}"
-    return fix.removesuffix(", or ask for a ragged last microbatch")
+    return fix
 
 
 def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError]:

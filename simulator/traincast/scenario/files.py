@@ -33,10 +33,12 @@ def find_scenario(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.suffix in SUFFIXES or path.is_file():
         for candidate in (path, scenarios_dir() / path):
-            if candidate.exists():
+            if candidate.is_file():
                 return candidate
     elif (shipped := scenarios_dir() / f"{name_or_path}.yaml").is_file():
         return shipped
+    if path.is_dir():
+        raise ScenarioError(f"{name_or_path} is a folder, not a scenario", fix="name a .yaml file in it")
     raise _missing("scenario", name_or_path, scenario_names())
 
 

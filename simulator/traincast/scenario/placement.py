@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from traincast.topology import Cluster
 
 KEYS: Final[Keys] = ("parallelism", "placement")
+MOST_GPUS: Final = 4_000_000
 _RANGES: Final = re.compile(r"\s*\d+(\s*-\s*\d+)?(\s*,\s*\d+(\s*-\s*\d+)?)*\s*")
 
 
@@ -43,7 +44,7 @@ def in_full(data: Mapping[str, Any], places: Places) -> tuple[dict[str, Any], Pl
     key = "gpus"
     if isinstance(short, str):
         key = "gpus" if _RANGES.fullmatch(short) else "file"
-        short = list(ranges(short)) if key == "gpus" else short
+        short = list(ranges(short, places.where(KEYS))) if key == "gpus" else short
     elif not isinstance(short, list):
         key = "file"  # the schema says what is wrong with it
     marks = dict(places.marks)
@@ -52,12 +53,15 @@ def in_full(data: Mapping[str, Any], places: Places) -> tuple[dict[str, Any], Pl
     return full, Places(places.label, marks | below)
 
 
-def ranges(text: str) -> tuple[int, ...]:
-    """The numbers of "8-15,0-7" in the order written; a range that runs backwards is empty."""
+def ranges(text: str, where: str) -> tuple[int, ...]:
+    """The numbers of "8-15,0-7" in the order written. Raises ScenarioError for a range that cannot be meant."""
     found: list[int] = []
     for word in text.split(","):
         first, _, last = (part.strip() for part in word.partition("-"))
-        found += range(int(first), int(last or first) + 1)
+        low, high = int(first), int(last or first)
+        if not low <= high < MOST_GPUS:
+            raise ScenarioError(f"{word.strip()!r} is no range of GPUs", where=where, fix='write "8-15,0-7"')
+        found += range(low, high + 1)
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from traincast.catalog import NIC_KINDS
 from traincast.errors import UserError
+from traincast.mesh.limits import MOST, MOST_RANKS
 from traincast.model import CONVENTIONS
 from traincast.model.shape import Norm, Positions
 from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, P2PMode, Recompute, ScheduleName
@@ -26,13 +27,17 @@ class NicRate(NamedTuple):
 
 
 def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
-    """Unit text -> SI, by a parser of `units`."""
+    """Unit text -> SI above 0, by a parser of `units`."""
 
     def check(value: Any) -> float:
         try:
-            return parse(value)
+            quantity = parse(value)
         except UserError as error:
             raise PydanticCustomError("unit", "{what}", {"what": error.message, "fix": error.fix or ""}) from error
+        if quantity <= 0:
+            fix = "give more than 0, or leave the key out"
+            raise PydanticCustomError("unit", "{what}", {"what": f"{value!r} is not above 0", "fix": fix})
+        return quantity
 
     return BeforeValidator(check)
 
@@ -83,7 +88,14 @@ def _listed(value: Any) -> Any:
 
 Nic = Annotated[NicRate, BeforeValidator(_nic)]
 StageLayers = Annotated[tuple[int, ...] | str, BeforeValidator(_stage_layers)]
-Count = Annotated[StrictInt, Field(ge=1)]
+Count = Annotated[StrictInt, Field(ge=1, le=MOST_RANKS)]
+Layers = Annotated[StrictInt, Field(ge=1, le=MOST["layers"])]
+Heads = Annotated[StrictInt, Field(ge=1, le=MOST["heads"])]
+Width = Annotated[StrictInt, Field(ge=1, le=MOST["hidden"])]
+InnerWidth = Annotated[StrictInt, Field(ge=1, le=MOST["ffn_hidden"])]
+Vocabulary = Annotated[StrictInt, Field(ge=1, le=MOST["vocab"])]
+Tokens = Annotated[StrictInt, Field(ge=1, le=MOST["sequence"])]
+Sequences = Annotated[StrictInt, Field(ge=1, le=MOST["global batch"])]
 Size = Annotated[float, _quantity(parse_size)]
 Time = Annotated[float, _quantity(parse_time)]
 Rate = Annotated[float, Field(gt=0)]
@@ -105,14 +117,14 @@ class ModelSection(Section):
     name: StrictStr | None = None
     description: StrictStr | None = None
     source: StrictStr | None = None
-    hidden: Count
-    layers: Count
-    heads: Count
-    vocab: Count
-    kv_heads: Count | None = None
-    head_dim: Count | None = None
-    ffn_hidden: Count | None = None
-    max_positions: Count | None = None
+    hidden: Width
+    layers: Layers
+    heads: Heads
+    vocab: Vocabulary
+    kv_heads: Heads | None = None
+    head_dim: Width | None = None
+    ffn_hidden: InnerWidth | None = None
+    max_positions: Tokens | None = None
     gated_mlp: StrictBool = False
     tied_embeddings: StrictBool = True
     positions: Annotated[str, _one_of(*get_args(Positions))] = "learned"
@@ -149,7 +161,7 @@ class ParallelismSection(Section):
     etp: Count | None = None
     pp: Count = 1
     dp: Count | None = None
-    vpp: Count = 1
+    vpp: Layers = 1
     order: StrictStr | None = None
     sequence_parallel: StrictBool = False
     placement: PlacementSection | None = None
@@ -158,9 +170,9 @@ class ParallelismSection(Section):
 class TrainingSection(Section):
     """Batch, precision and how the stack trains; None is filled by `build`."""
 
-    global_batch: Count
-    microbatch: Count
-    sequence: Count | None = None
+    global_batch: Sequences
+    microbatch: Sequences
+    sequence: Tokens | None = None
     precision: Precision | None = None
     recompute: Annotated[str, _one_of(*get_args(Recompute))] | None = None
     schedule: Annotated[str, _one_of(*get_args(ScheduleName))] | None = None

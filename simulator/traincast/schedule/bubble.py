@@ -17,7 +17,7 @@ def bubble_s(key: ScheduleKey, times: PassTimes) -> float | None:
     B here, and what the overlap saves goes into the costs of the chunks. The seconds of `times` are of all chunks that
     one microbatch passes on a stage.
 
-    References: [1] SC21, sections 2.2.1 and 2.2.2. [2] Lamy-Poirier 2022. [3] Qi et al. 2023, Table 1 and section 6.
+    References: [1] SC21, sections 2.2.1 and 2.2.2. [2] Lamy-Poirier 2022. [3] Qi et al. 2023, Table 2 and section 6.
     [4] DeepSeek-V3 Technical Report, Table 2, and the DualPipe repository.
     """
     name, p, _, v = key
@@ -81,7 +81,7 @@ def held(schedule: Schedule, after_input: float) -> tuple[float, ...]:
     """The same, if a microbatch-chunk counts only `after_input` (0 to 1) between its I and its W.
 
     The input gradient frees what only it needs. Of a layer's activations, 34 + 5 a s / h bytes a token and hidden
-    unit, the weight gradients need 32: the inputs of its matrix products (Qi et al. 2023, section 2.2).
+    unit, the weight gradients need 32: inputs and output gradients of its matrix products (Qi et al. 2023, Table 1).
     """
     return tuple(max((sum(counts) for counts in _held(order, after_input)), default=0.0) for order in schedule)
 
@@ -114,7 +114,7 @@ def in_flight_bound(key: ScheduleKey) -> tuple[int, ...]:
     -----
     GPipe and looped breadth-first hold all. 1F1B: p - s. Interleaved 1F1B: 2 (p - s - 1) + (v - 1) p + 1 [1]. ZB-H1:
     p v, as the first stage of 1F1B; ZB-H2: 2 p - 1; ZB-1p and ZB-2p: p and 2 p; ZB-V: 2 p halves [2]. DualPipe: p + 1,
-    DualPipeV: 2 p + 1 halves [3]. References: [1] SC21, section 2.2.2. [2] Qi et al. 2023, Table 1 and sections 3 and
+    DualPipeV: 2 p + 1 halves [3]. References: [1] SC21, section 2.2.2. [2] Qi et al. 2023, Table 2 and sections 3 and
     6. [3] DeepSeek-V3 Technical Report, Table 2, and the DualPipe repository.
     """
     name, p, m, v = key

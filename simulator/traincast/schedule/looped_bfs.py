@@ -9,7 +9,7 @@ def looped_bfs(p: int, m: int, v: int) -> Schedule:
 
     Backwards take the microbatches from the last to the first, so that the last stage goes on at once. With it the
     gradients of a chunk are complete early, and its parameters are gathered once a pass where they are sharded.
-    Reference: Lamy-Poirier 2022, "Breadth-First Pipeline Parallelism", section 4.1 and Figure 4.
+    Reference: Lamy-Poirier 2022, "Breadth-First Pipeline Parallelism".
     """
     order = [instruction for chunk in range(v) for instruction in forwards(m, chunk)]
     order += [instruction for chunk in reversed(range(v)) for instruction in reversed(backwards(m, chunk))]

@@ -36,10 +36,12 @@ def automatic(
 
     Between I and W a microbatch counts `after_input` (0 to 1). Candidates are the handcrafted ZB-H1 and ZB-H2, where
     they fit the limit, and a greedy order for each policy; the cost is that of steps without a barrier.
-    Raises ShapeError for a limit below 1, and for times that cannot be.
+    Raises ShapeError for a limit below 1, and for times and shares that cannot be.
     """
     if limit < 1:
         raise ShapeError(f"a memory limit of {limit} microbatches runs nothing", fix="give 1 or more")
+    if not 0 <= after_input <= 1:
+        raise ShapeError(f"a share of {after_input} that is held from I to W cannot be", fix="give 0 to 1")
     return _search(p, m, of_stages(times, p), limit, after_input)
 
 

@@ -124,7 +124,7 @@ class _Search:
         known = at[turn] < math.inf
         sender = (times.forward_s if turn == "F" else times.input_s) + times.send_s
         gap_s = at[turn] - now if known else sender
-        if gap_s <= _EPS:
+        if known and gap_s <= _EPS:
             return turn
         if at[other] <= now + _EPS and (self.policy.eager or not known):
             return other

@@ -12,7 +12,7 @@ def zb_h1(p: int, m: int, v: int = 1) -> Schedule:
     weight gradients fill what would be the bubble of the cool-down. With chunks, forwards and backwards go in groups
     as in interleaved 1F1B, after a warm-up that is (v - 1) p longer.
 
-    References: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2.1 and Figure 2.
+    References: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2.1 and Figure 3 (top).
     """
     forward = in_groups(tuple(forwards(m, chunk) for chunk in range(v)), p)
     chunks = range(v)[::-1]

@@ -11,7 +11,7 @@ def zb_h2(p: int, m: int, v: int = 1) -> Schedule:
     weight gradients 2 s microbatches behind. The step is a parallelogram: later stages begin and end later, so it
     needs an optimiser that no barrier holds back.
 
-    References: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2.2 and Figure 3.
+    References: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 2.2 and Figure 3 (bottom).
     """
     forward, inputs, weights = forwards(m, 0), input_gradients(m, 0), weight_gradients(m, 0)
     return tuple(

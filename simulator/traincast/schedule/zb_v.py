@@ -10,7 +10,7 @@ def zb_v(p: int, m: int, v: int = 2) -> Schedule:
     The first backward begins on the stage that began the first forward, and all stages begin and end at nearly the
     same time. Fewer than 2 p - 1 microbatches run the order of 2 p - 1 with the missing ones left out.
 
-    References: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 6 and Figure 6.
+    References: Qi et al. 2023, "Zero Bubble Pipeline Parallelism", section 6.
     """
     return tuple(_order(p, m, stage) for stage in range(p))
 

@@ -59,7 +59,7 @@ def _seconds(row: PublishedRow, column: str) -> float:
 def weight_share(row: PublishedRow) -> float:
     """Share of a layer's activations that its weight gradients need: 32 of 34 + 5 a s / h bytes (of 34 with flash).
 
-    Reference: Qi et al. 2023, section 2.2 and Table 1.
+    Reference: Qi et al. 2023, Table 1.
     """
     scores = 5.0 * row.essential("heads") * row.essential("seq") / row.essential("hidden")
     return 32.0 / (34.0 + (scores if row.text("attention") == "unfused" else 0.0))

@@ -61,8 +61,8 @@ LATENCIES = {
 class Rules:
     """What else differs between versions of the tuner.
 
-    `low_latency_share`: LL's bandwidth as a share of the bus (one node, several); `low_latency_hop`: factor on LL's hops
-    inside nodes when the group crosses nodes; `ring_network_steps`: network steps per round are N + this;
+    `low_latency_share`: LL's bandwidth as a share of the bus (one node, several); `low_latency_hop`: factor on LL's
+    hops inside nodes when the group crosses nodes; `ring_network_steps`: network steps per round are N + this;
     `plateau`: factor on the latency of a multi-node Simple ring all-reduce once chunks are full; `tree_ll128`: LL128's
     share of the Simple tree (one node, several); `overhead`: hops inside nodes cost at least the CPU's network
     overhead when the group crosses nodes.

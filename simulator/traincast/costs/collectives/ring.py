@@ -13,8 +13,8 @@ FULL_CHUNK_BYTES = 64 * 1024
 def ring_latency_s(op: str, protocol: int, size_bytes: float, w: Wires, c: NetworkConstants) -> float:
     """Latency [s]: base + (steps - network steps) * hop inside + network steps * hop across.
 
-    steps = 2(n-1) for all-reduce, n-1 otherwise; a ring over N nodes crosses the network N-1 times a round (N in 2.18 to
-    2.22). When the group crosses nodes, hops inside cost at least the CPU's network overhead (from 2.18), and before
+    steps = 2(n-1) for all-reduce, n-1 otherwise; a ring over N nodes crosses the network N-1 times a round (N in 2.18
+    to 2.22). When the group crosses nodes, hops inside cost at least the CPU's network overhead (from 2.18), and before
     that LL's cost 1.8 times. A Simple all-reduce across nodes pays its latency `plateau` times once chunks are full
     (64 bytes a channel and rank). Source: NCCL tuning.cc, restated; §7 of its worked tables is a test.
     """
