@@ -3,12 +3,11 @@
 The two pp-send streams need no process: `SendStream` is driven by the arrivals of its own messages.
 """
 
-from collections.abc import Generator, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Generator
 
 import simpy
 
-from traincast.engine.events import Message, SendStream
+from traincast.engine.events import Message
 from traincast.engine.station import Meeting, Station
 
 Process = Generator[simpy.Event, None, None]
@@ -16,12 +15,13 @@ Process = Generator[simpy.Event, None, None]
 
 def compute(env: simpy.Environment, station: Station) -> Process:
     """Run the instructions in order, then the tail."""
-    start_s, end_s, meeting, blocking = station.start_s, station.end_s, station.meeting, not station.streams
+    start_s, end_s, streams, meeting = station.start_s, station.end_s, station.streams, station.meeting
+    ways, leave = station.links.target_way, station.links.leave
     released = station.releases()
-    waits = station.exchanges() if blocking else station.arrivals()
-    sends: Iterable[Sequence[tuple[SendStream, Message]]] = repeat(()) if blocking else station.departures()
-    for k, (duration_s, awaited, sent) in enumerate(zip(station.durations, waits, sends, strict=False)):
-        if blocking:
+    waits = station.arrivals() if streams else station.exchanges()
+    held: list[tuple[int, Message]] = []
+    for k, (duration_s, awaited, output) in enumerate(zip(station.durations, waits, station.outputs, strict=False)):
+        if not streams:
             for message in awaited:
                 message.post()
         for message in awaited:
@@ -34,8 +34,12 @@ def compute(env: simpy.Environment, station: Station) -> Process:
             release(env, station, released[k])
         yield env.timeout(duration_s)
         end_s.append(env.now)
-        for stream, message in sent:
-            stream.push(message)
+        if streams and output is not None:
+            held.append((ways[k], output))
+        if held and leave[k] == k:
+            for way, message in held:
+                streams[way].push(message)
+            held.clear()
     for message in (last := next(waits)):
         message.post()
     for message in last:

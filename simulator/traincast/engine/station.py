@@ -61,14 +61,6 @@ class Station:
                 yield [message for message in self.inputs[k : end + 1] if message is not None]
         yield ()
 
-    def departures(self) -> list[list[tuple[SendStream, Message]]]:
-        """Messages that leave an asynchronous class at the end of each instruction, and the stream that takes them."""
-        found: list[list[tuple[SendStream, Message]]] = [[] for _ in self.outputs]
-        for k, message in enumerate(self.outputs):
-            if message is not None:
-                found[self.links.leave[k]].append((self.streams[self.links.target_way[k]], message))
-        return found
-
     def exchanges(self) -> Iterator[Sequence[Message]]:
         """Transfers that a blocking class posts together, before each instruction and after the last one."""
         first, size = 0, len(self.durations)
