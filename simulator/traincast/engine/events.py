@@ -43,8 +43,10 @@ class Message(Moment):
     def post(self) -> None:
         """Post one end of a rendezvous; the second post begins the transfer."""
         if self.posted:
-            self.begin()
-        self.posted = True
+            self.start_s = self.env.now
+            self._transfer()
+        else:
+            self.posted = True
 
 
 class SendStream:

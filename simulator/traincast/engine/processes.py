@@ -20,6 +20,7 @@ def compute(env: simpy.Environment, station: Station) -> Process:
     released = station.releases()
     waits = station.arrivals() if streams else station.exchanges()
     held: list[tuple[int, Message]] = []
+    timeout, started, ended = env.timeout, start_s.append, end_s.append
     for k, (duration_s, awaited, output) in enumerate(zip(station.durations, waits, station.outputs, strict=False)):
         if not streams:
             for message in awaited:
@@ -29,17 +30,18 @@ def compute(env: simpy.Environment, station: Station) -> Process:
                 yield message
         if meeting:
             yield from meet(meeting, k)
-        start_s.append(env.now)
-        if k in released:
+        started(env.now)
+        if released and k in released:
             release(env, station, released[k])
-        yield env.timeout(duration_s)
-        end_s.append(env.now)
-        if streams and output is not None:
-            held.append((ways[k], output))
-        if held and leave[k] == k:
-            for way, message in held:
-                streams[way].push(message)
-            held.clear()
+        yield timeout(duration_s)
+        ended(env.now)
+        if streams:
+            if output is not None:
+                held.append((ways[k], output))
+            if held and leave[k] == k:
+                for way, message in held:
+                    streams[way].push(message)
+                held.clear()
     for message in (last := next(waits)):
         message.post()
     for message in last:

@@ -64,12 +64,18 @@ class Station:
     def exchanges(self) -> Iterator[Sequence[Message]]:
         """Transfers that a blocking class posts together, before each instruction and after the last one."""
         first, size = 0, len(self.durations)
+        inputs, outputs, block_end = self.inputs, self.outputs, self.links.block_end
         sent: list[Message] = []
         while first < size:
-            end = self.links.block_end[first] + 1
-            yield sent + [message for message in self.inputs[first:end] if message is not None]
-            yield from repeat((), end - first - 1)
-            sent = [message for message in self.outputs[first:end] if message is not None]
+            end = block_end[first] + 1
+            posted = sent
+            for message in inputs[first:end]:
+                if message is not None:
+                    posted.append(message)
+            yield posted
+            if end - first > 1:
+                yield from repeat((), end - first - 1)
+            sent = [message for message in outputs[first:end] if message is not None]
             first = end
         yield sent
 
