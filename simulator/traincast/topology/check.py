@@ -18,6 +18,8 @@ Severity = Literal["error", "warning"]
 _MOST: Final = 0.75
 """Share of its like that must agree before the rest counts as wrong."""
 _CLOSE: Final = 0.999
+_FEW: Final = 4
+"""NICs on a leaf from which on its rail shows in their names."""
 _CUT_OFF: Final = "nobody outside reaches its nodes"
 
 
@@ -69,6 +71,11 @@ def _nics(view: GraphView) -> Iterator[Finding]:
         (design.get(view.data[n]["node"]), view.data[n]["rail"]) for n, leaves in leaf_of.items() if leaves
     )
     every = Counter((design.get(view.data[n]["node"]), view.data[n]["rail"]) for n in leaf_of)
+    on: dict[str, list[str]] = {}
+    for nic, leaves in leaf_of.items():
+        for leaf in leaves:
+            on.setdefault(leaf, []).append(nic)
+    alone = {leaf: _rail_alone(view, leaf, near) for leaf, near in on.items()}
     for node, nics in of_node.items():
         units = Counter(view.data[leaf]["unit"] for nic in nics for leaf in leaf_of[nic])
         unit, count = units.most_common(1)[0] if units else (None, 0)
@@ -82,11 +89,25 @@ def _nics(view: GraphView) -> Iterator[Finding]:
                 loss = f"node {node} sends by {len(with_cable)} of {len(nics)} NICs ({share})"
                 yield Finding("error", "missing cable", nic, f"{nic} has no cable to a leaf", loss)
             for leaf in leaf_of[nic]:
-                yield from _on_leaf(view, nic, leaf, home)
+                carried, beside = alone[leaf]
+                yield from _on_leaf(view, nic, leaf, home, -1 if node in beside else carried)
 
 
-def _on_leaf(view: GraphView, nic: str, leaf: str, home: int | None) -> Iterator[Finding]:
-    rail, wanted, unit = view.data[nic]["rail"], view.data[leaf].get("rail", -1), view.data[leaf]["unit"]
+def _rail_alone(view: GraphView, leaf: str, nics: Sequence[str]) -> tuple[int, frozenset[int]]:
+    """The rail of nearly all NICs of a leaf that is alone in its unit (-1: none), and the nodes with a NIC of it there.
+
+    A node that has such a NIC there may have others beside it.
+    """
+    if view.data[leaf].get("rail", -1) != -1 or len(nics) < _FEW:
+        return -1, frozenset()
+    rail = _most_common([view.data[nic]["rail"] for nic in nics])
+    return (-1 if rail is None else rail), frozenset(view.data[n]["node"] for n in nics if view.data[n]["rail"] == rail)
+
+
+def _on_leaf(view: GraphView, nic: str, leaf: str, home: int | None, alone: int) -> Iterator[Finding]:
+    """`alone` is the rail of a leaf that is alone in its unit; others carry that of their vertex."""
+    rail, unit = view.data[nic]["rail"], view.data[leaf]["unit"]
+    wanted = view.data[leaf].get("rail", -1) if alone == -1 else alone
     if wanted not in (-1, rail):
         loss = (
             f"messages of rail {rail} to and from it cross a spine, and it shares the leaf's uplinks with rail {wanted}"
@@ -126,38 +147,86 @@ def _gpus(cluster: Cluster, view: GraphView) -> Iterator[Finding]:
 
 
 def _uplinks(view: GraphView, low: str, high: str) -> Iterator[Finding]:
-    """Switches with fewer cables up than those of their block, and bundles that are not even."""
-    of_block: dict[object, list[str]] = {}
+    """Switches with fewer cables up than those of their block, and bundles that are not even.
+
+    A leaf without a NIC may be one that a file shows only as the far end of others' cables: such leaves are compared
+    with each other alone.
+    """
+    of_block: dict[tuple[object, bool], list[str]] = {}
+    alone: list[str] = []
     for switch in view.by_kind.get(low, []):
         above = view.near(switch, high)
         if low == "leaf":
             block: object = view.data[above[0]].get("block") if above else None
+            shown = bool(view.near(switch, "nic"))
         else:
-            block = view.data[switch].get("pod")
-        of_block.setdefault(block, []).append(switch)
-    alone = of_block.pop(None, []) if low == "leaf" else []
-    usual = _most_common([_sum(view, switch, high) for switches in of_block.values() for switch in switches] or [0])
-    for switches in of_block.values():
-        counts = {switch: _cables(view, switch, high) for switch in switches}
-        meant = _most_common([sum(links.values()) for links in counts.values()])
-        meant = usual if meant is None else meant  # a block of two leaves has no majority of its own
-        rate = max(_rate_up(view, switch, high) for switch in switches)
-        for switch, links in counts.items():
-            have = sum(links.values())
-            if meant is not None and have < meant:
-                left = _rate_up(view, switch, high)
-                rates = f"{format_bandwidth(left)} of {format_bandwidth(rate)}"
-                loss = f"groups that leave it share {rates} ({_change(left, rate)})" if have else _CUT_OFF
-                message = f"{switch} has {have} uplinks, its like have {meant}"
-                yield Finding("error", "missing cable", switch, message, loss)
-            elif links and max(links.values()) > min(links.values()):
-                spread = f"{min(links.values())} to {max(links.values())}"
-                message = f"{switch} has {spread} cables to each of the switches above it"
-                loss = "hashed flows meet sooner on the thin bundles; ideal adaptive routing loses nothing"
-                yield Finding("warning", "uneven uplinks", switch, message, loss)
+            block, shown = view.data[switch].get("pod"), True
+        if low == "leaf" and block is None:
+            alone.append(switch)
+        else:
+            of_block.setdefault((block, shown), []).append(switch)
+    for shown in (True, False):
+        blocks = [switches for (_, kind), switches in of_block.items() if kind == shown]
+        every = {switch: _cables(view, switch, high) for switches in blocks for switch in switches}
+        for switches in blocks:
+            yield from _fewer(view, every, switches, high, shown)
+    yield from _not_judged(view, of_block, high)
     if of_block:
         for switch in alone:
             yield Finding("error", "missing cable", switch, f"{switch} has no uplink", _CUT_OFF)
+
+
+def _fewer(
+    view: GraphView, every: Mapping[str, Mapping[str, int]], switches: Sequence[str], high: str, shown: bool
+) -> Iterator[Finding]:
+    """Switches of one block with fewer cables up than their like; `every` holds the cables of those of all blocks."""
+    meant = _most_common([sum(every[switch].values()) for switch in switches])
+    if meant is None:  # a block of two leaves has no majority of its own
+        meant = _most_common([sum(links.values()) for links in every.values()])
+    own = frozenset(switches)
+    usual = _usual_bundles([every[switch] for switch in switches]) if meant is None else {}
+    for switch in switches:
+        links = every[switch]
+        have = sum(links.values())
+        lacking = {top: count - links.get(top, 0) for top, count in usual.items() if links.get(top, 0) < count}
+        wanted = have + sum(lacking.values()) if meant is None else meant
+        if have < wanted:
+            left = _rate_up(view, switch, high)
+            full = [one for one in every if sum(every[one].values()) == wanted]
+            near = [one for one in full if one in own] or full
+            rate = max((_rate_up(view, one, high) for one in near), default=left * wanted / max(have, 1))
+            rates = f"{format_bandwidth(left)} of {format_bandwidth(rate)}"
+            loss = f"groups that leave it share {rates} ({_change(left, rate)})" if have else _CUT_OFF
+            where = f": fewer to {', '.join(lacking)}" if lacking else ""
+            where += "" if shown else " (leaves without a NIC, compared with each other alone)"
+            yield Finding(
+                "error", "missing cable", switch, f"{switch} has {have} uplinks, its like have {wanted}{where}", loss
+            )
+        elif links and max(links.values()) > min(links.values()):
+            spread = f"{min(links.values())} to {max(links.values())}"
+            message = f"{switch} has {spread} cables to each of the switches above it"
+            loss = "hashed flows meet sooner on the thin bundles; ideal adaptive routing loses nothing"
+            yield Finding("warning", "uneven uplinks", switch, message, loss)
+
+
+def _usual_bundles(bundles: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """How many cables nearly all of the switches have to each one above them, where nearly all agree."""
+    tops = dict.fromkeys(top for links in bundles for top in links)
+    found = {top: _most_common([links.get(top, 0) for links in bundles]) for top in tops}
+    return {top: count for top, count in found.items() if count}
+
+
+def _not_judged(view: GraphView, of_block: Mapping[tuple[object, bool], Sequence[str]], high: str) -> Iterator[Finding]:
+    """Leaves without a NIC that all have fewer cables than those with: most likely a file shows them in part."""
+    for (block, shown), switches in of_block.items():
+        others = of_block.get((block, True), ())
+        if shown or not others:
+            continue
+        if max(_sum(view, one, high) for one in switches) < min(_sum(view, one, high) for one in others):
+            few = f"{len(switches)} leaves without a NIC have fewer uplinks"
+            message = f"{few} than the {len(others)} with: not judged by these"
+            loss = "none, if the file shows them only as far ends of cables; else their uplinks are too few"
+            yield Finding("warning", "not judged", switches[0], message, loss)
 
 
 def _sum(view: GraphView, switch: str, high: str) -> int:

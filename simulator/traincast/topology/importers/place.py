@@ -1,5 +1,6 @@
 """Hosts, what is inside them and what joins them -> the cluster written out."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from traincast.topology.importers.sources import net_of_slurm, plain_hosts, plai
 from traincast.topology.importers.text import Problem
 
 _RACK_GPU: Final = "GB200"
+_NUMBERED: Final = re.compile(r"(mlx\d+_|HCA-)(\d{1,4})$", re.I)
 
 Wires = dict[Cable, list[tuple[str, str]]]
 
@@ -43,6 +45,7 @@ def on_fabric(net: Net, nodes: Sequence[NodeFacts], jobs: Sequence[NodeFacts], d
     cable = cable_for(nic, draft.catalog)
     layout = lay_out(net, cable.latency_s, draft.switch_latency(net.kind))
     usual_set = _usual_devices(by_host)
+    rail_of = _rails(net.ports)
     types: dict[tuple[object, ...], BuiltType] = {}
     type_of: list[BuiltType] = []
     wires: Wires = {}
@@ -57,6 +60,9 @@ def on_fabric(net: Net, nodes: Sequence[NodeFacts], jobs: Sequence[NodeFacts], d
         facts = _facts_for(host, place, len(net.hosts), nodes, jobs)
         if facts is not None and not facts.nics:
             facts = with_nics(facts, len(own))
+        named = tuple(rail_of[port] for port in ports if port in rail_of)
+        if facts is None and len(set(named)) == len(ports):
+            rails = named
         hints = Hints(draft.options.gpu, len(own), own, rails, rate * 8 / 1e9, net.kind)
         built = _type_for(types, facts, hints, draft)
         type_of.append(built)
@@ -68,6 +74,28 @@ def on_fabric(net: Net, nodes: Sequence[NodeFacts], jobs: Sequence[NodeFacts], d
     draft.switches += layout.switches
     draft.cables += (*wire_rows(wires), *layout.cables)
     return _finish(net.hosts, type_of, _consecutive_racks(type_of, draft), draft)
+
+
+def _rails(ports: Sequence[HostPort]) -> dict[HostPort, int]:
+    """The rail of each port: the number in its device's name (mlx5_N, HCA-N).
+
+    mlx5_N counts from 0 and HCA-N from 1, so on each switch only the form that most ports there have counts. A port
+    that tells no rail is put on the one that its switch carries, so that nothing is found wrong with it.
+    """
+    names: dict[HostPort, tuple[str, int]] = {}
+    of_switch: dict[str, Counter[tuple[str, int]]] = {}
+    for port in ports:
+        found = _NUMBERED.search(port.device)
+        if found:
+            names[port] = found[1].lower(), int(found[2])
+            of_switch.setdefault(port.switch, Counter())[names[port]] += 1
+    rails: dict[HostPort, int] = {}
+    for port in ports:
+        if port.switch in of_switch:
+            form, usual = of_switch[port.switch].most_common(1)[0][0]
+            own, number = names.get(port, ("", -1))
+            rails[port] = number if own == form else usual
+    return rails
 
 
 def _usual_devices(by_host: Mapping[str, Sequence[HostPort]]) -> tuple[str, ...]:
