@@ -75,6 +75,7 @@ def test_a_scenario_on_another_cluster(run, small: Path) -> None:
         (("mesh", "suggest", "--cluster", "selene", "--gpus", 64, "--tp", 5), "tp 5"),
         (("mesh", "suggest", "--scenario", "sc21/t1_1p7b", "--gpus", 64), "--gpus"),
         (("mesh", "check", "tp2-dp4", "nowhere.json"), "no rank map"),
+        (("mesh", "check", "selene", "pcie_box"), "a cluster file, not a rank map"),
         (("mesh", "check", "tp2-dp4", "tp2-dp4", "--family", "xp"), "in common"),
         (("plan", "sc21/t1_9p9b"), "no scenario"),
     ],

@@ -72,7 +72,37 @@ def test_worlds_of_unequal_size_differ() -> None:
     found = compare(read_rank_map("tp2-dp4"), read_rank_map("tp2-dp8"))
     first = found.differences[0]
     assert (first.family, first.rank, first.ranks) == ("world", 8, 8)
-    assert "rank 8" in first.consequence
+    assert "the worlds differ (8 against 16 ranks); where rank 8 is expected it never starts" in first.consequence
+    assert len(found.differences) == 1
+    assert any("lacks ranks of theirs: tp, cp, pp, dp" in note for note in found.notes)
+    assert found.only(["tp"]).differences == (first,)
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "what"),
+    [
+        ([[0, 1]], [[0], [1]], "hangs: rank 0 waits for rank 1, which the other side does not put with it"),
+        ([[0], [1]], [[0, 1]], "hangs: rank 1 waits for rank 0, which does not know it"),
+        ([[0], [1], [2]], [[0, 1, 2]], "hangs: ranks 1, 2 wait for rank 0, which does not know them"),
+        ([[1]], [[0], [1]], "rank 0 is alone in a group that the other side lacks"),
+        ([[2]], [[0, 1], [2]], "hangs: rank 1 waits for rank 0, which does not know it"),
+        ([[0, 1], [2]], [[2]], "hangs: rank 0 waits for rank 1, but has no group on the other side"),
+    ],
+)
+def test_ranks_wait_for_others_in_good_grammar(
+    tmp_path: Path, mine: list[list[int]], other: list[list[int]], what: str
+) -> None:
+    first, second = groups_file(tmp_path / "a.json", tp=mine), groups_file(tmp_path / "b.json", tp=other)
+    found = compare(read_rank_map(first), read_rank_map(second)).differences[0]
+    assert found.consequence.startswith(what)
+
+
+def test_a_cluster_is_no_rank_map(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("builder: selene\nnodes: 2\n")
+    for text in (str(path), "selene"):
+        with pytest.raises(UserError, match="is a cluster file, not a rank map"):
+            read_rank_map(text)
 
 
 @pytest.mark.parametrize("form", ["list", "object"])

@@ -1,10 +1,13 @@
 """Axes and order from the tiers of a cluster."""
 
+from dataclasses import replace
+
 import pytest
 
 from traincast.errors import ShapeError
 from traincast.forecast import prepare
-from traincast.plan.suggest import Ask, suggest
+from traincast.mesh import Mesh
+from traincast.plan.suggest import Ask, Suggestion, _own, suggest
 from traincast.plan.tiers import cluster_tiers
 from traincast.scenario import load_scenario
 from traincast.topology import load_cluster, selene
@@ -42,16 +45,40 @@ def test_tensor_parallelism_stays_on_the_fastest_tier(name: str, gpus: int, tp: 
     assert dict(found.reasons)["tp"].startswith(f"tp {tp} stays on the ")
 
 
-@pytest.mark.parametrize("row", ["1p7b", "3p6b", "7p5b", "18p4b", "39p1b", "76p1b", "145p6b", "1008b"])
+@pytest.mark.parametrize("row", ["1p7b", "3p6b", "7p5b", "18p4b", "76p1b", "145p6b", "310p1b", "529p6b", "1008b"])
 def test_the_shapes_of_sc21_table_1_come_out(row: str) -> None:
-    """Narayanan et al. 2021, Table 1: eight of its ten shapes are the fewest ranks that hold the model (takeaways 1
-    and 2); 310.1B and 529.6B were run deeper."""
+    """Narayanan et al. 2021, Table 1: nine of its ten shapes have the fastest forecast of those that fit."""
     job = prepare(load_scenario(f"sc21/t1_{row}")).job
     found = suggest(Ask(job.cluster, job.mesh.world, job))
     assert (found.mesh.tp, found.mesh.pp, found.mesh.dp) == (job.mesh.tp, job.mesh.pp, job.mesh.dp)
     assert found.step_time_s is not None
     assert found.present_step_time_s is not None
     assert found.step_time_s <= 1.001 * found.present_step_time_s
+    assert "the scenario's own" in dict(found.reasons)["pp"]
+
+
+@pytest.mark.parametrize("name", ["sc21/t1_39p1b", "examples/gpt_10b_1f1b"])
+def test_no_suggestion_is_slower_than_the_scenario_itself(name: str) -> None:
+    """SC21's tenth shape, and one whose fewest ranks (tp 4, dp 8) take 1.7 times as long as its own."""
+    job = prepare(load_scenario(name)).job
+    found = suggest(Ask(job.cluster, job.mesh.world, job))
+    assert found.step_time_s is not None
+    assert found.present_step_time_s is not None
+    assert found.step_time_s <= 1.001 * found.present_step_time_s
+    assert "the fastest of" in dict(found.reasons)["pp"]
+    own = (job.mesh.tp, job.mesh.pp) == (found.mesh.tp, found.mesh.pp)
+    assert ("the scenario's own" in dict(found.reasons)["pp"]) == own
+
+
+def test_an_own_mesh_that_only_its_order_makes_fastest_is_kept_with_that_reason() -> None:
+    """Another order or placement of its axes, which no shape of the search has."""
+    job = prepare(load_scenario("examples/gpt_10b_1f1b")).job
+    slow = Suggestion(Mesh(tp=1, dp=32), (("tp", "tp 1"),), (), 9.0, 1.5)
+    found = _own(job, slow)
+    assert found.mesh == job.mesh
+    assert found.step_time_s == 1.5
+    assert dict(found.reasons)["mesh"].startswith("the scenario's own is the fastest: a step takes 1.50 s, 500 %")
+    assert _own(job, replace(slow, step_time_s=1.4)).mesh == slow.mesh
 
 
 def test_each_choice_has_one_line_of_reason() -> None:

@@ -51,7 +51,7 @@ class Agreement:
         return replace(
             self,
             agreed=tuple(name for name in self.agreed if name.split(" ")[0] in families),
-            differences=tuple(one for one in self.differences if one.family in families),
+            differences=tuple(one for one in self.differences if one.family in families or one.kind == "world"),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,13 +84,27 @@ def compare(first: RankMap, second: RankMap) -> Agreement:
         mesh, log = (second, first) if first.unnamed else (first, second)
         unseen = _against_log(mesh, log, agreed, found)
         return Agreement(names, tuple(agreed), tuple(found), unseen, notes)
+    beyond = _beyond(first, second)
+    if beyond:
+        notes += (f"not compared, as one of the two lacks ranks of theirs: {', '.join(beyond)}",)
     for family in first.families:
-        if family in second.families:
+        if family in second.families and family not in beyond:
             differences = _family(family, first, second)
             found += differences
             agreed += [] if differences else [family]
     unseen = tuple(name for name in (*first.families, *second.families) if not _both(name, first, second))
     return Agreement(names, tuple(agreed), tuple(found), unseen, notes)
+
+
+def _beyond(first: RankMap, second: RankMap) -> tuple[str, ...]:
+    """The families of both that hold ranks which only the larger of two worlds has."""
+    least = min(first.world, second.world)
+    return tuple(
+        name
+        for name in first.families
+        if _both(name, first, second)
+        and any(rank >= least for one in (first, second) for group in one.families[name] for rank in group)
+    )
 
 
 def _both(name: str, first: RankMap, second: RankMap) -> bool:
@@ -99,8 +113,7 @@ def _both(name: str, first: RankMap, second: RankMap) -> bool:
 
 def _worlds(first: RankMap, second: RankMap) -> Difference:
     rank = min(first.world, second.world)
-    larger, smaller = (first, second) if first.world > second.world else (second, first)
-    counts = f"{larger.name} has {larger.world} ranks, {smaller.name} {smaller.world}"
+    counts = f"the worlds differ ({first.world} against {second.world} ranks)"
     what = f"hangs: {counts}; where rank {rank} is expected it never starts"
     return Difference("world", "world", rank, abs(first.world - second.world), (), (), what)
 
@@ -129,14 +142,17 @@ def _by_rank(groups: Sequence[Group]) -> dict[int, Group]:
 
 def _hangs(rank: int, mine: Group, theirs: Group) -> str:
     """What becomes of a rank whose group has other members on the two sides."""
-    lost = [other for other in mine if other not in theirs]
+    lost = [other for other in mine if other not in theirs and other != rank]
     if lost and theirs:
         others = _some([other for other in theirs if other != rank])
         return f"hangs: rank {rank} waits for {_some(lost)}, which the other side does not put with it (but {others})"
     if lost:
         return f"hangs: rank {rank} waits for {_some(lost)}, but has no group on the other side"
-    gained = [other for other in theirs if other not in mine]
-    return f"hangs: {_some(gained)} wait for rank {rank}, which does not know them"
+    gained = [other for other in theirs if other not in mine and other != rank]
+    if not gained:
+        return f"rank {rank} is alone in a group that the other side lacks"
+    verb, whom = ("wait", "them") if len(gained) > 1 else ("waits", "it")
+    return f"hangs: {_some(gained)} {verb} for rank {rank}, which does not know {whom}"
 
 
 def _mispairs(family: str, rank: int, mine: Group, theirs: Group) -> str:

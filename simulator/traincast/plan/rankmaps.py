@@ -54,10 +54,23 @@ def read_rank_map(text: str) -> RankMap:
     try:
         scenario = load_scenario(text)
     except UserError as error:
+        if _is_cluster(path, text):
+            raise DataError(f"{text} is a cluster file, not a rank map", fix=_FORMS) from error
         if path.is_file():
             raise
         raise DataError(f"no rank map {text!r}", fix=_FORMS) from error
     return of_mesh(scenario.mesh, scenario.name)
+
+
+def _is_cluster(path: Path, text: str) -> bool:
+    """Whether a file names the builder of a cluster, or a text is the name of one that comes along."""
+    from traincast.scenario.text import parse, read_text
+    from traincast.topology.load import cluster_path
+
+    try:
+        return "builder" in parse(read_text(path), str(path))[0] if path.is_file() else cluster_path(text).is_file()
+    except UserError:
+        return False
 
 
 def mesh_of(sizes: str, order: str | None) -> Mesh:

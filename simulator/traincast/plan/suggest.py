@@ -61,36 +61,60 @@ class _Sizes:
 def suggest(ask: Ask) -> Suggestion:
     """Proposes sizes and order: TP within the fastest tier, then CP, EP, and DP or PP outermost.
 
-    TP and PP together are as small as memory allows (SC21 §5, takeaways 1 and 2), TP first. Of DP and PP that one goes
-    outermost that asks less of the upper tiers. Raises ShapeError where the fixed sizes leave no shape.
+    With a model TP and PP are those of the fastest forecast among the shapes that fit into memory, by the recurrence
+    with static sharing; the scenario's own mesh is one of them. Of DP and PP that one goes outermost that asks less of
+    the upper tiers. Raises ShapeError where the fixed sizes leave no shape.
     """
     tiers = cluster_tiers(ask.cluster)
-    known = ask.job.mesh if ask.job else Mesh()
-    cp, ep = (ask.fixed.get(axis, getattr(known, axis)) for axis in ("cp", "ep"))
-    etp = known.etp if ep == known.ep else 1
+    cp, ep, _ = _inner(ask)
     domain = _tensor_tier(tiers)
     sizes = _sizes(ask, cp, domain)
-    dp = ask.gpus // (sizes.tp * cp * sizes.pp)
-    mesh = Mesh(tp=sizes.tp, cp=cp, pp=sizes.pp, dp=dp, ep=ep, etp=etp)
+    mesh = _mesh(ask, sizes.tp, sizes.pp)
     reasons = [("tp", sizes.why_tp)]
     if cp > 1:
         reasons.append(("cp", f"cp {cp} next to tp: each layer passes keys and values round its ranks"))
     if ep > 1:
         reasons.append(("ep", f"ep {ep} next: each layer exchanges tokens over its ranks"))
-    reasons += [("pp", sizes.why_pp), ("dp", f"dp {dp}: what tp {sizes.tp}, cp {cp} and pp {sizes.pp} leave")]
+    reasons += [("pp", sizes.why_pp), ("dp", f"dp {mesh.dp}: what tp {sizes.tp}, cp {cp} and pp {sizes.pp} leave")]
     order, why = _order(ask, mesh)
     mesh = replace(mesh, order=order)
     reasons.append(("order", why))
     if ask.job is None:
         return Suggestion(mesh, tuple(reasons), tiers)
-    own = ask.job.mesh.world == ask.gpus
-    return Suggestion(
-        mesh=mesh,
-        reasons=tuple(reasons),
-        tiers=tiers,
-        step_time_s=_step_time_s(_with_mesh(ask.job, mesh)),
-        present_step_time_s=_step_time_s(ask.job) if own else None,
-    )
+    step_s = _step_time_s(_with_mesh(ask.job, mesh))
+    own_s = _step_time_s(ask.job) if ask.job.mesh.world == ask.gpus else None
+    found = Suggestion(mesh, tuple(reasons), tiers, step_s, own_s)
+    return _own(ask.job, found) if own_s and _may_be_own(ask) else found
+
+
+def _may_be_own(ask: Ask) -> bool:
+    """Whether the scenario's own mesh has the sizes that are fixed."""
+    return ask.job is not None and all(getattr(ask.job.mesh, axis) == size for axis, size in ask.fixed.items())
+
+
+def _own(job: Job, found: Suggestion) -> Suggestion:
+    """The scenario's own mesh where it fits and is faster than what was found, such as by its order or placement."""
+    own_s, step_s = found.present_step_time_s or math.inf, found.step_time_s or math.inf
+    if own_s * (1.0 + _TELLING) >= step_s or memory_of(job).verdict != "fits":
+        return found
+    other, placed = found.mesh, " with its placement" if job.mesh.placement else ""
+    slower = f"{_more(step_s, own_s)} with" if step_s < math.inf else "faster than"
+    shape = f"tp {other.tp}, pp {other.pp}, dp {other.dp}, order {other.order}"
+    why = f"the scenario's own{placed} is the fastest: a step takes {format_time(own_s)}, {slower} {shape}"
+    return replace(found, mesh=job.mesh, reasons=(("mesh", why),), step_time_s=own_s)
+
+
+def _inner(ask: Ask) -> tuple[int, int, int]:
+    """CP, EP and ETP: as fixed, else the scenario's."""
+    known = ask.job.mesh if ask.job else Mesh()
+    cp, ep = (ask.fixed.get(axis, getattr(known, axis)) for axis in ("cp", "ep"))
+    return cp, ep, known.etp if ep == known.ep else 1
+
+
+def _mesh(ask: Ask, tp: int, pp: int) -> Mesh:
+    """The mesh of a shape, in the usual order; DP is what is left. Raises ShapeError where EP does not divide it."""
+    cp, ep, etp = _inner(ask)
+    return Mesh(tp=tp, cp=cp, pp=pp, dp=ask.gpus // (tp * cp * pp), ep=ep, etp=etp)
 
 
 def _tensor_tier(tiers: tuple[ClusterTier, ...]) -> ClusterTier | None:
@@ -102,7 +126,7 @@ def _tensor_tier(tiers: tuple[ClusterTier, ...]) -> ClusterTier | None:
 
 
 def _sizes(ask: Ask, cp: int, domain: ClusterTier | None) -> _Sizes:
-    """TP and PP: as fixed, else the fewest ranks a model copy that fit; without a model TP fills the domain."""
+    """TP and PP: as fixed, else the fastest that fit; without a model TP fills the domain."""
     reach = domain.gpus if domain else 1
     fits = [
         (tp, pp)
@@ -120,43 +144,91 @@ def _sizes(ask: Ask, cp: int, domain: ClusterTier | None) -> _Sizes:
         tp, pp = max(fits, key=lambda one: ("pp" in ask.fixed or one[1] == 1, _power_of_two(one[0]), one[0]))
         why = f"pp {pp}: {'as asked' if 'pp' in ask.fixed else 'no model is named that would have to be split'}"
         return _Sizes(tp, pp, f"tp {tp} {where}{rate}", why)
-    return _fitting(ask.job, ask.gpus, cp, fits, f"{where}{rate}")
+    return _fitting(ask, ask.job, fits, f"{where}{rate}")
 
 
 def _power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
 
 
-def _fitting(job: Job, gpus: int, cp: int, shapes: list[tuple[int, int]], where: str) -> _Sizes:
-    """The legal shape with the fewest ranks a model copy that fits into memory, of equal ones the largest TP.
+def _fitting(ask: Ask, job: Job, shapes: list[tuple[int, int]], where: str) -> _Sizes:
+    """The legal shape that fits into memory and has the fastest forecast; of equal ones the fewest ranks a model copy.
 
     Stages are uneven only where no even ones fit.
     """
-    legal = [one for one in shapes if not any(_refusals(job, gpus, cp, one))]
+    legal = [one for one in shapes if not any(_refusals(ask, job, one))]
     if not legal:
-        reason = next(_refusals(job, gpus, cp, shapes[0]), "")
-        raise ShapeError(f"no shape of {gpus} GPUs suits {job.model.name}: {reason}", fix="change GPUs or the batch")
-    legal.sort(key=lambda one: (job.model.layers % one[1] > 0, one[0] * one[1], -one[0]))
-    for tp, pp in legal:
-        memory = memory_of(_with_mesh(job, Mesh(tp=tp, cp=cp, pp=pp, dp=gpus // (tp * cp * pp))))
+        reason = next(_refusals(ask, job, shapes[0]), "")
+        message = f"no shape of {ask.gpus} GPUs suits {job.model.name}: {reason}"
+        raise ShapeError(message, fix="change GPUs or the batch")
+    legal.sort(key=lambda one: (one[0] * one[1], -one[0]))
+    jobs = {one: _with_mesh(job, _mesh(ask, *one)) for one in legal}
+    own = next((shape for shape, one in jobs.items() if one.recipe is job.recipe), None)
+    even = [shape for shape in legal if job.model.layers % shape[1] == 0 or shape == own]
+    fits = _that_fit(jobs, even) or _that_fit(jobs, [shape for shape in legal if shape not in even])
+    if not fits:
+        tp, pp = max(legal, key=lambda one: (one[0] * one[1], one[0]))
+        return _Sizes(tp, pp, f"tp {tp} {where}", f"pp {pp}: the most that divides, yet {job.model.name} does not fit")
+    times = {shape: _step_time_s(jobs[shape]) or math.inf for shape in fits}
+    tp, pp = min(times, key=times.__getitem__)
+    evenly = len(even) < len(legal) and all(job.model.layers % shape[1] == 0 for shape in fits)
+    which = f"{_fastest(times, own)}{' of even stages' if evenly else ''}"
+    why = f"{which} that hold{'s' if len(fits) == 1 else ''} {job.model.name} ({fits[tp, pp]})"
+    if own is not None and own not in fits:
+        why += "; the scenario's own does not fit"
+    return _Sizes(tp, pp, f"tp {tp} {where}", f"pp {pp}: {why}{_lead(times)}")
+
+
+def _that_fit(jobs: Mapping[tuple[int, int], Job], shapes: list[tuple[int, int]]) -> dict[tuple[int, int], str]:
+    """The shapes that fit into memory, each with what it needs."""
+    found = {}
+    for shape in shapes:
+        memory = memory_of(jobs[shape])
         if memory.verdict == "fits":
-            needs = f"{format_size(memory.worst.total_bytes)} of {format_size(memory.limit_bytes)}"
-            why = f"pp {pp}: tp {tp} and pp {pp} are the fewest ranks that hold {job.model.name} ({needs})"
-            return _Sizes(tp, pp, f"tp {tp} {where}", why)
-    tp, pp = max(legal, key=lambda one: (one[0] * one[1], one[0]))
-    return _Sizes(tp, pp, f"tp {tp} {where}", f"pp {pp}: the most that divides, yet {job.model.name} does not fit")
+            found[shape] = f"{format_size(memory.worst.total_bytes)} of {format_size(memory.limit_bytes)}"
+    return found
 
 
-def _refusals(job: Job, gpus: int, cp: int, shape: tuple[int, int]) -> Iterator[str]:
+def _fastest(times: Mapping[tuple[int, int], float], own: tuple[int, int] | None) -> str:
+    """The fastest shape in words, as one of how many; the scenario's own is called so."""
+    best = min(times, key=times.__getitem__)
+    whose = "the scenario's own " if best == own else ""
+    which = "only shape" if len(times) == 1 else f"fastest of {len(times)} shapes"
+    return f"{whose}tp {best[0]} and pp {best[1]} are the {which}"
+
+
+def _lead(times: Mapping[tuple[int, int], float]) -> str:
+    """What a step takes with the fastest shape, and how much more with the next."""
+    ranked = sorted(times, key=times.__getitem__)
+    if times[ranked[0]] == math.inf:
+        return ""
+    told = f"; a step takes {format_time(times[ranked[0]])}"
+    if len(ranked) == 1 or times[ranked[1]] == math.inf:
+        return told
+    tp, pp = ranked[1]
+    return f"{told}, {_more(times[ranked[1]], times[ranked[0]])} with tp {tp} and pp {pp}"
+
+
+def _more(slow_s: float, fast_s: float) -> str:
+    """How much longer the slower of two takes, such as "2.8 % more"."""
+    percent = 100.0 * (slow_s / fast_s - 1.0)
+    return f"{percent:.0f} % more" if percent >= 10.0 else f"{percent:.2g} % more"
+
+
+def _refusals(ask: Ask, job: Job, shape: tuple[int, int]) -> Iterator[str]:
     """What forbids a shape; fewer microbatches than stages count, too."""
     model, recipe, (tp, pp) = job.model, job.recipe, shape
     if pp > model.layers:
         yield f"{model.layers} layers are fewer than pp {pp}"
+    try:
+        _mesh(ask, tp, pp)
+    except ShapeError as error:
+        yield error.message
     request = ShapeRequest(
         tp=tp,
-        cp=cp,
+        cp=_inner(ask)[0],
         pp=pp,
-        world=gpus,
+        world=ask.gpus,
         layers=model.layers,
         heads=model.heads,
         kv_heads=model.kv_heads,
@@ -205,8 +277,7 @@ def _order(ask: Ask, mesh: Mesh) -> tuple[str, str]:
         times = {outer: _step_time_s(one) or math.inf for outer, one in jobs.items()}
         fast, slow = sorted(times, key=times.__getitem__)
         if times[slow] > (1.0 + _TELLING) * times[fast]:
-            more = 100.0 * (times[slow] / times[fast] - 1.0)
-            told = f"a step takes {format_time(times[fast])}, {more:.2g} % more with {slow}"
+            told = f"a step takes {format_time(times[fast])}, {_more(times[slow], times[fast])} with {slow}"
             return orders[fast], f"{fast} outermost: {told}"
         by_outer = {outer: _upper(job_loads(one)) for outer, one in jobs.items()}
     else:
