@@ -59,7 +59,7 @@ def test_tp_outermost_on_selene_is_much_slower_and_the_report_names_the_links(or
 
 @pytest.mark.xfail(
     strict=True,
-    reason="2.8 times: TP waits 44 s, as a group with one rank a node is taken to reach 0.48 of its NIC, which SC21 "
+    reason="2.8 times: TP waits 44 s, as a group with one rank a node is taken to reach 0.50 of its NIC, which SC21 "
     "Fig. 15 shows for large gradient buffers; with the 0.36 of an earlier identification it was 3.5 times",
 )
 def test_tp_outermost_on_selene_is_three_times_slower(orders_of_145b: Plan) -> None:
