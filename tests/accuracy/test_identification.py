@@ -52,7 +52,7 @@ def test_no_row_that_told_a_constant_is_left_out_of_the_profiles(identify: Modul
 @pytest.mark.slow
 def test_table_1_holds_without_any_row_of_several_nodes_but_the_three(identify: ModuleType) -> None:
     """The network at plain static shares (no figure row told it), two rates from three rows of Table 1: the other seven
-    within 3.4 % on average and 8 % at worst, correlation at least 0.85 (1.95 %, 5.1 % and 0.97 when this was written)."""
+    within 3.4 % on average and 8 % at worst, correlation at least 0.85 (when written: 1.95 %, 5.1 %, 0.97)."""
     import numpy as np
     from scipy.optimize import least_squares
 
