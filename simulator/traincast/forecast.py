@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from traincast.errors import DataError, UsageError
@@ -73,13 +74,13 @@ class Bubble:
     formula.
 
     Found are the waiting of the busiest stage beside its own work (the ideal time), and the label `bubble` as a
-    mean over stages beside the step.
+    mean over stages beside the step. A formula is None where no paper states one for the schedule and its times.
     """
 
     share_of_ideal: float
     share_of_step: float
-    formula_share_of_ideal: float
-    formula_share_of_step: float
+    formula_share_of_ideal: float | None
+    formula_share_of_step: float | None
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ def forecast_prepared(
         step_time_s=result.step_time_s,
         rates=rates_of(job, result.step_time_s),
         breakdown=parts,
-        bubble=_bubble(job, parts, result.step_time_s),
+        bubble=_bubble(job, lowered.program, parts, result.step_time_s),
         traffic=traffic,
         memory=memory,
         nearest_that_fits=_nearest_that_fits(job, memory),
@@ -293,15 +294,21 @@ def _contention(sharing: Sharing, engine: Engine) -> "Contention | Literal[False
     return Contention(Spread(sharing))
 
 
-def _bubble(job: "Job", parts: "Breakdown", step_time_s: float) -> Bubble:
-    from traincast.schedule import bubble_share_of_ideal, bubble_share_of_step
+def _bubble(job: "Job", program: "Program", parts: "Breakdown", step_time_s: float) -> Bubble:
+    from traincast.lower.split import stage_times
+    from traincast.schedule import bubble_share_of_ideal, bubble_share_of_step, chunks_of_model
 
     shape = (job.recipe.schedule, job.mesh.pp, job.microbatches, job.chunks)
+    copies = job.chunks // chunks_of_model(job.recipe.schedule, job.chunks)
+    # a formula for uniform stages: the times of the one that works longest
+    times = max((stage_times(cls.chunks, copies) for cls in program.classes), key=lambda one: one.work_s)
+    formulas = [share(*shape, times) for share in (bubble_share_of_ideal, bubble_share_of_step)]
+    known = [None if isnan(share) else share for share in formulas]
     return Bubble(
         share_of_ideal=parts.bubble_share_of_ideal,
         share_of_step=parts.mean_s["bubble"] / step_time_s,
-        formula_share_of_ideal=bubble_share_of_ideal(*shape),
-        formula_share_of_step=bubble_share_of_step(*shape),
+        formula_share_of_ideal=known[0],
+        formula_share_of_step=known[1],
     )
 
 

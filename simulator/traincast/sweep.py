@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from traincast.lower.job import Job
     from traincast.memory import MemoryEstimate
     from traincast.mesh import ShapeRequest
-    from traincast.recipe import Recipe
+    from traincast.recipe import Recipe, ScheduleName
     from traincast.scenario import Scenario
 
 AXES = ("tp", "pp", "dp", "vpp", "microbatch")
@@ -136,6 +136,8 @@ def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Shape
 
 def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Iterator[Shape]:
     """Shapes whose numbers divide: a screen before the full check, so that few are checked in vain."""
+    from traincast.schedule import TWO_CHUNKS
+
     mesh, recipe, layers = scenario.mesh, scenario.recipe, scenario.model.layers
     world = mesh.world // mesh.cp
 
@@ -148,6 +150,8 @@ def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]
             if dp not in values("dp", (dp,)) or recipe.global_batch % dp:
                 continue
             chunks = divisors(layers // pp) if pp > 1 and layers % pp == 0 else (1,)
+            if recipe.schedule in TWO_CHUNKS and pp > 1:
+                chunks = (2,)
             for vpp in values("vpp", chunks):
                 for microbatch in values("microbatch", divisors(recipe.global_batch // dp)):
                     yield Shape(tp, pp, dp, vpp, microbatch)
@@ -155,8 +159,10 @@ def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]
 
 def _request(scenario: "Scenario", shape: Shape) -> "ShapeRequest":
     from traincast.mesh import ShapeRequest
+    from traincast.schedule import chunks_of_model, in_groups
 
     model, recipe = scenario.model, scenario.recipe
+    schedule = _schedule(recipe.schedule, shape)
     return ShapeRequest(
         tp=shape.tp,
         cp=scenario.mesh.cp,
@@ -172,6 +178,8 @@ def _request(scenario: "Scenario", shape: Shape) -> "ShapeRequest":
         microbatch=shape.microbatch,
         sequence=recipe.sequence,
         sequence_parallel=recipe.sequence_parallel,
+        model_chunks=chunks_of_model(schedule, shape.vpp),
+        in_groups=in_groups(schedule, shape.vpp),
     )
 
 
@@ -209,9 +217,18 @@ def _job(prepared: Prepared, shape: Shape) -> "Job":
 
 def _recipe(base: "Recipe", shape: Shape) -> "Recipe":
     """The scenario's recipe on another shape: its kind of schedule where that can be, even stages."""
-    plain = base.schedule if base.schedule in ("gpipe", "1f1b") else "1f1b"
-    schedule = "none" if shape.pp == 1 else "interleaved" if shape.vpp > 1 else plain
+    schedule = _schedule(base.schedule, shape)
     return replace(base, microbatch=shape.microbatch, vpp=shape.vpp, schedule=schedule, stage_layers=None)
+
+
+def _schedule(base: "ScheduleName", shape: Shape) -> "ScheduleName":
+    from traincast.schedule import ANY_CHUNKS, TWO_CHUNKS
+
+    if shape.pp == 1:
+        return "none"
+    if shape.vpp > 1:
+        return base if base in (*ANY_CHUNKS, *TWO_CHUNKS) else "interleaved"
+    return "1f1b" if base in ("none", "interleaved", *TWO_CHUNKS) else base
 
 
 def _evaluate(batch: Sequence[tuple["Job", "MemoryEstimate"]], refusals: list[str]) -> Iterator[SweepRow]:

@@ -195,6 +195,11 @@ def test_interleaving_needs_whole_rounds_of_microbatches(refused):
             {"parallelism.pp": "2", "parallelism.vpp": "2", "training.schedule": "1f1b"},
             "schedule 1f1b has 1 chunk a stage, but vpp is 2",
         ),
+        (
+            {"parallelism.pp": "2", "parallelism.vpp": "1", "training.schedule": "zb-v"},
+            "schedule zb-v has 2 chunks a stage, but vpp is 1",
+        ),
+        ({"training.schedule": "dualpipev"}, "schedule dualpipev needs a pipeline, but pp is 1"),
     ],
 )
 def test_a_schedule_that_the_chunks_do_not_allow(refused, overrides: dict[str, str], finding: str):

@@ -47,6 +47,16 @@ def test_a_name_a_path_and_a_path_below_scenarios_are_the_same():
     assert load_scenario(path) == by_name
 
 
+def test_schedules_that_split_the_backward_bring_their_chunks_and_messages(small: Path):
+    def recipe_of(schedule: str) -> Recipe:
+        return load_scenario(small, [("parallelism.pp", "4"), ("training.schedule", schedule)]).recipe
+
+    recipe = recipe_of("zb-v")
+    assert (recipe.vpp, recipe.p2p, recipe.post_validation) == (2, "async", False)
+    assert recipe_of("dualpipe").vpp == 2
+    assert recipe_of("zb-h1").vpp == 1
+
+
 def test_what_is_left_open_is_filled_and_listed(small: Path):
     scenario = load_scenario(small)
     assert scenario.name == "small"

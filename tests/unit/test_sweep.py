@@ -86,3 +86,16 @@ def test_axes_are_parsed():
     assert parse_axes(["tp=1,2,2", "microbatch= 4"]) == {"tp": (1, 2), "microbatch": (4,)}
     with pytest.raises(UsageError, match="no axis"):
         parse_axes(["cp=2"])
+
+
+def test_a_sweep_keeps_the_kind_of_schedule() -> None:
+    """Schedules of two chunks a stage stay with two; those of one become 1F1B's kin only where nothing else can be."""
+    folded = replace(SMALL, recipe=replace(SMALL.recipe, schedule="zb-v", vpp=2, p2p="async"))
+    shapes = enumerate_shapes(folded)
+    assert {shape.vpp for shape in shapes if shape.pp > 1} == {2}
+    outcome = evaluate_shapes(folded, [shape for shape in shapes if shape.microbatch == 1])
+    assert outcome.refused == 0
+    assert outcome.legal == len(outcome.ranked)
+    split = replace(SMALL, recipe=replace(SMALL.recipe, schedule="zb-h1", p2p="async"))
+    (row,) = evaluate_shapes(split, [Shape(2, 2, 1, 1, 1)]).ranked
+    assert row.step_time_s == forecast(split, engine="analytic").step_time_s

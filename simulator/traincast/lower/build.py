@@ -1,5 +1,6 @@
 """From a job to the program that the evaluators run: spans, classes, costs, wiring."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,10 +12,13 @@ from traincast.lower.job import Job
 from traincast.lower.program import Program, RankClass
 from traincast.lower.seats import take_seats
 from traincast.lower.spans import RankSpans, rank_spans
+from traincast.lower.split import stage_times
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import AxisTraffic, traffic
 from traincast.lower.unmodelled import refuse_too_many, refuse_unmodelled
 from traincast.lower.wires import refine_by_links
+from traincast.memory import weight_gradient_share
+from traincast.schedule import AUTOMATIC, Schedule, ScheduleKey, build_timed
 from traincast.schedule import build as build_schedule
 
 
@@ -37,7 +41,7 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     """
     refuse_unmodelled(job.mesh, job.recipe)
     refuse_too_many(job.mesh, job.recipe)
-    spans = rank_spans(job.mesh, job.cluster)
+    spans = rank_spans(job.mesh, job.cluster, job.recipe.schedule)
     seats = take_seats(job, spans)
     books = CostBooks(job, chunk_parts(job), seats)
     groups = _rank_groups(job, spans)
@@ -55,12 +59,23 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     rank_classes = tuple(
         _rank_class(wire, int(stages[wire.example_rank]), books, spans) for wire in class_wiring(classes, groups)
     )
-    m, v, p = job.microbatches, job.chunks, job.mesh.pp
-    name = job.recipe.schedule
-    program = Program(build_schedule(name, p, m, v), (name, p, m, v), job.recipe.p2p, rank_classes)
+    key, schedule = _schedule(job, rank_classes)
+    rolling = job.recipe.post_validation
+    program = Program(schedule, key, job.recipe.p2p, rank_classes, rolling=rolling)
     if layout is not None:
         program = with_sharing(program, classes, layout, books)
     return Lowered(program, traffic(job, books, spans), spans)
+
+
+def _schedule(job: Job, classes: Sequence[RankClass]) -> tuple[ScheduleKey, Schedule]:
+    """The order of a job's passes; the automatic ones are searched for the times of the first class of each stage."""
+    recipe, mesh = job.recipe, job.mesh
+    key = (recipe.schedule, mesh.pp, job.microbatches, job.chunks)
+    if recipe.schedule not in AUTOMATIC:
+        return key, build_schedule(*key)
+    first = {cls.stage: cls for cls in reversed(classes)}
+    times = [stage_times(first[stage].chunks) for stage in range(mesh.pp)]
+    return build_timed(key, times, min(1.0, weight_gradient_share(job.model, mesh, recipe)))
 
 
 def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
@@ -69,7 +84,7 @@ def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
     tail = {}
     if groups["embedding"].shape[1] > 1 and job.model.tied_embeddings:
         tail["embedding"] = groups["embedding"]
-    if groups["model"].shape[1] > 1:
+    if groups["model"].shape[1] > 1 and not job.recipe.post_validation:
         tail["gradient norm"] = groups["model"]
     return RankGroups(
         pipeline=job.mesh.groups("pp"),

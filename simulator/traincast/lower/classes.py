@@ -11,7 +11,8 @@ from traincast.lower.chunk import ChunkTime, chunk_time
 from traincast.lower.job import Job
 from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
 from traincast.lower.seats import Networks, Seats
-from traincast.lower.stages import ChunkPart, backward_segments, forward_segments
+from traincast.lower.split import SEGMENTS
+from traincast.lower.stages import ChunkPart
 from traincast.model.operators import ACTIVATION_BYTES
 from traincast.model.parameters import (
     embedding_parameters,
@@ -21,6 +22,8 @@ from traincast.model.parameters import (
     stage_parameters,
 )
 from traincast.recipe import BYTES_PER_ELEMENT
+from traincast.schedule import AUTOMATIC, SPLIT, Pass, build, links, neighbours, parts_of
+from traincast.schedule.placement import Neighbours
 from traincast.topology import Span
 
 
@@ -57,35 +60,33 @@ class CostBook:
     def _stacks(self, family: str) -> tuple[NetworkConstants, ...]:
         return self.networks.get(family) or (self.machine.network,)
 
-    def time(self, kind: str, part: ChunkPart, spans: Mapping[str, Span]) -> ChunkTime:
+    def time(self, kind: Pass, part: ChunkPart, spans: Mapping[str, Span]) -> ChunkTime:
         """Time of one pass over a chunk's contents."""
         key = (kind, part, spans.get("tp"))
         if key not in self._times:
-            segments = forward_segments(self.job, part) if kind == "F" else backward_segments(self.job, part)
-            self._times[key] = chunk_time(segments, self.machine, {"tp": spans.get("tp", SINGLE)})
+            self._times[key] = chunk_time(SEGMENTS[kind](self.job, part), self.machine, {"tp": spans.get("tp", SINGLE)})
         return self._times[key]
 
     def costs(self, stage: int, spans: Mapping[str, Span]) -> ClassCosts:
         """Costs of a class on `stage` whose groups have these spans."""
-        pp, total = self.job.mesh.pp, len(self.parts)
+        name, pp, v = self.job.recipe.schedule, self.job.mesh.pp, self.job.chunks
+        around = neighbours(name, pp, v)
+        kinds: tuple[Pass, ...] = ("F", "B", "I", "W") if name in SPLIT else ("F", "B")
         chunks: dict[ChunkKey, ChunkCost] = {}
-        for chunk in range(self.job.chunks):
-            index = chunk * pp + stage
-            part = self.parts[index]
-            forward, backward = self.time("F", part, spans), self.time("B", part, spans)
-            onward = self.message("next", spans) if index < total - 1 else 0.0
-            back = self.message("previous", spans) if index > 0 else 0.0
-            chunks["F", chunk] = ChunkCost(forward.duration_s, forward.labels_s, onward)
-            chunks["B", chunk] = ChunkCost(backward.duration_s, backward.labels_s, back)
+        for chunk, index in enumerate(parts_of(name, pp, v, stage)):
+            for kind in kinds:
+                time = self.time(kind, self.parts[index], spans)
+                send_s = self.message(way_out(kind, around[stage, chunk]), spans)
+                chunks[kind, chunk] = ChunkCost(time.duration_s, time.labels_s, send_s)
         return ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
 
-    def message(self, way: str, spans: Mapping[str, Span]) -> float:
-        """Transfer of one activation (or its gradient) to a neighbouring stage, `next` or `previous` [s].
+    def message(self, way: str | None, spans: Mapping[str, Span]) -> float:
+        """Transfer of one activation (or its gradient) to a neighbouring stage, `next` or `previous` [s]; 0 for None.
 
         With scatter/gather each tensor-parallel rank sends 1/t of it and the receivers gather it over NVLink
         (SC21 §4.1); under sequence parallelism a rank holds 1/t anyway; else every rank sends all of it.
         """
-        if way not in spans:
+        if way is None or way not in spans:
             return 0.0
         recipe, tp = self.job.recipe, self.job.mesh.tp
         size = float(recipe.microbatch * recipe.sequence * self.job.model.hidden * ACTIVATION_BYTES)
@@ -104,23 +105,39 @@ class CostBook:
             size = self.stage_parameters(stage) * float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
             return (ReduceBucket(None, 0.0, self.reduce_s(size, spans), size),)
         found = []
-        for chunk in reversed(range(self.job.chunks)):
-            part = self.parts[chunk * self.job.mesh.pp + stage]
-            marks = self.time("B", part, spans).marks_s
-            sizes = self.part_sizes(part)
+        held = self.held(stage)
+        for chunk, index in sorted(enumerate(held), key=lambda one: -one[1]):
+            marks = self.time(self._last_gradient(stage, chunk), self.parts[index], spans).marks_s
+            sizes = self.part_sizes(self.parts[index], beside_embedding=0 in held)
             found += [
                 ReduceBucket(chunk, ready, self.bucketed_s(size, spans), size)
                 for ready, size in zip(marks, sizes, strict=True)
             ]
         return tuple(found)
 
-    def part_sizes(self, part: ChunkPart) -> list[float]:
-        """Gradient bytes of head, layers (last to first) and embedding, in the order of the backward's marks."""
+    def held(self, stage: int) -> tuple[int, ...]:
+        """The parts of the model that a stage holds, by chunk."""
+        return parts_of(self.job.recipe.schedule, self.job.mesh.pp, self.job.chunks, stage)
+
+    def _last_gradient(self, stage: int, chunk: int) -> Pass:
+        """The kind of pass that completes the weight gradients of a chunk: B in one piece, or W."""
+        name = self.job.recipe.schedule
+        if name not in SPLIT or name in AUTOMATIC:
+            return "W" if name in SPLIT else "B"
+        key = (name, self.job.mesh.pp, self.job.microbatches, self.job.chunks)
+        on_stage = links(key, build(*key))[stage]
+        return "W" if on_stage.instructions[on_stage.last_gradient[chunk]].kind == "W" else "B"
+
+    def part_sizes(self, part: ChunkPart, *, beside_embedding: bool) -> list[float]:
+        """Gradient bytes of head, layers (last to first) and embedding, in the order of the backward's marks.
+
+        A tied head has no gradient of its own on the rank that holds the embedding too.
+        """
         model, tp = self.job.model, self.job.mesh.tp
         width = float(BYTES_PER_ELEMENT[self.job.recipe.gradient_dtype])
         sizes: list[float] = []
         if part.head:
-            own = 0 if part.embedding and model.tied_embeddings else head_parameters(model, tp)
+            own = 0 if beside_embedding and model.tied_embeddings else head_parameters(model, tp)
             sizes.append(width * (own + norm_parameters(model)))
         sizes += [width * layer_parameters(model, tp)] * part.layers
         if part.embedding:
@@ -139,9 +156,9 @@ class CostBook:
 
     def stage_parameters(self, stage: int) -> int:
         """Parameters on one rank of a stage."""
-        pp = self.job.mesh.pp
-        layers = sum(self.parts[c * pp + stage].layers for c in range(self.job.chunks))
-        first, last = stage == 0, stage == pp - 1
+        held = [self.parts[index] for index in self.held(stage)]
+        layers = sum(part.layers for part in held)
+        first, last = any(part.embedding for part in held), any(part.head for part in held)
         return stage_parameters(self.job.model, self.job.mesh.tp, layers, first=first, last=last).total
 
     def embedding_bytes(self) -> float:
@@ -156,7 +173,7 @@ class CostBook:
         if "embedding" in spans and job.model.tied_embeddings:
             seconds = self.collective_s("all_reduce", self.embedding_bytes(), "embedding", spans)
             ops.append(TailOp("embedding", "dp", seconds))
-        if "model" in spans:
+        if "model" in spans and not job.recipe.post_validation:
             ops.append(TailOp("gradient norm", "optimizer", self.collective_s("all_reduce", 4.0, "model", spans)))
         parameters = self.stage_parameters(stage)
         shards = spans["dp"].ranks if job.recipe.zero_stage >= 1 and "dp" in spans else 1
@@ -168,6 +185,12 @@ class CostBook:
             ops.append(TailOp("parameters", "dp", self.collective_s("all_gather", size, "dp", spans)))
         ops.append(TailOp("step", "host", self.machine.profile["step.fixed"]))
         return tuple(ops)
+
+
+def way_out(kind: Pass, around: Neighbours) -> str | None:
+    """Where the output of a pass goes, `next` or `previous`; None where it stays on the stage or ends there."""
+    hop = around.after if kind == "F" else None if kind == "W" else around.before
+    return None if hop is None or hop.way == 0 else "next" if hop.way > 0 else "previous"
 
 
 class CostBooks:

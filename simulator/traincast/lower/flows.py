@@ -22,12 +22,13 @@ import numpy.typing as npt
 
 from traincast.costs.collectives import NetworkConstants
 from traincast.costs.collectives.transfer import Move, collective_move, message_move
-from traincast.lower.classes import CostBook, CostBooks
+from traincast.lower.classes import CostBook, CostBooks, way_out
 from traincast.lower.job import Job
 from traincast.lower.program import ChunkKey, Flow, Program, RankClass, ReduceBucket, SharedLink, Sharing
 from traincast.lower.spans import FAMILIES, RankSpans, longest_paths
 from traincast.lower.wires import Parties, Wires, lay_wires, link_classes
 from traincast.model.operators import ACTIVATION_BYTES
+from traincast.schedule import meets_itself, neighbours
 from traincast.topology import Span, family_spans
 from traincast.topology.links import Spread, link_table
 
@@ -68,7 +69,7 @@ def lay_out(job: Job, spans: RankSpans, contention: Contention) -> Layout:
     cohorts = _cohorts(job, spans) if contention.gaps == "held" else spans
     world, mesh = job.mesh.world, job.mesh
     pairs = spans.groups.get("next", np.zeros((0, 2), dtype=np.int64))
-    if job.chunks == 1:  # nothing goes from the last stage to the first
+    if job.chunks == 1 or meets_itself(job.recipe.schedule):  # nothing goes from the last stage to the first
         pairs = pairs[: world - world // mesh.pp]
     members = spans.groups["dp"]
     parties = Parties(
@@ -160,13 +161,13 @@ class _Builder:
         rank, world = cls.example_rank, self.layout.wires.world
         book = self.books.at(rank)
         spans = self.layout.cohorts.of(rank)
+        around = neighbours(book.job.recipe.schedule, book.job.mesh.pp, book.job.chunks)
         for key, cost in cls.chunks.items():
-            onward = key[0] == "F"
-            way = "next" if onward else "previous"
-            pair = spans.get(way)
-            if cost.send_s > 0.0 and pair is not None:
+            way = way_out(key[0], around[cls.stage, key[1]])
+            pair = spans.get(way) if way else None
+            if way and cost.send_s > 0.0 and pair is not None:
                 move = slowest(message_move(message_bytes(book.job), pair, one) for one in stacks(book, way))
-                number = self.number(rank if onward else world + rank, move, "pp", 0)
+                number = self.number(rank if way == "next" else world + rank, move, "pp", 0)
                 if number is not None:
                     self.messages[index, key] = number
         buckets = book.buckets(cls.stage, spans)

@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
-from traincast.lower.stages import backward_segments, chunk_parts, forward_segments
+from traincast.lower.split import SEGMENTS
+from traincast.lower.stages import chunk_parts, forward_segments
 from traincast.model.operators import Collective, FlashAttention, Gemm, Operator
+from traincast.schedule import SPLIT, Pass, neighbours, parts_of
+from traincast.schedule.placement import Hop
 
 
 def describe(op: Operator) -> str:
@@ -31,25 +34,29 @@ def operations(job: Job, stage: int) -> Iterator[str]:
 
     Repeated layers are written out: the list is what the GPU runs.
     """
-    parts = chunk_parts(job)
-    pp = job.mesh.pp
-    for chunk in range(job.chunks):
-        index = chunk * pp + stage
-        if index > 0:
-            yield f"F {chunk} pp-recv  message  activations from stage {(stage - 1) % pp}"
+    parts, name, pp, v = chunk_parts(job), job.recipe.schedule, job.mesh.pp, job.chunks
+    held, around = parts_of(name, pp, v, stage), neighbours(name, pp, v)
+    for chunk, index in enumerate(held):
+        yield from _message("F", chunk, "recv", around[stage, chunk].before)
         yield from _lines("F", chunk, forward_segments(job, parts[index]))
-        if index < len(parts) - 1:
-            yield f"F {chunk} pp-send  message  activations to stage {(stage + 1) % pp}"
-    for chunk in reversed(range(job.chunks)):
-        index = chunk * pp + stage
-        if index < len(parts) - 1:
-            yield f"B {chunk} pp-recv  message  gradients from stage {(stage + 1) % pp}"
-        yield from _lines("B", chunk, backward_segments(job, parts[index]))
-        if index > 0:
-            yield f"B {chunk} pp-send  message  gradients to stage {(stage - 1) % pp}"
+        yield from _message("F", chunk, "send", around[stage, chunk].after)
+    kinds: tuple[Pass, ...] = ("I", "W") if name in SPLIT else ("B",)
+    for chunk, index in sorted(enumerate(held), key=lambda one: -one[1]):
+        yield from _message(kinds[0], chunk, "recv", around[stage, chunk].after)
+        yield from _lines(kinds[0], chunk, SEGMENTS[kinds[0]](job, parts[index]))
+        yield from _message(kinds[0], chunk, "send", around[stage, chunk].before)
+        for kind in kinds[1:]:
+            yield from _lines(kind, chunk, SEGMENTS[kind](job, parts[index]))
 
 
-def _lines(kind: str, chunk: int, segments: tuple[Segment, ...]) -> Iterator[str]:
+def _message(kind: Pass, chunk: int, what: str, hop: Hop | None) -> Iterator[str]:
+    """A message with the neighbour that holds the part before or after; none where the stage itself does."""
+    if hop is not None and hop.way:
+        content, way = "activations" if kind == "F" else "gradients", "from" if what == "recv" else "to"
+        yield f"{kind} {chunk} pp-{what}  message  {content} {way} stage {hop.place[0]}"
+
+
+def _lines(kind: Pass, chunk: int, segments: tuple[Segment, ...]) -> Iterator[str]:
     for segment in segments:
         for op in segment.operators:
             yield f"{kind} {chunk} {stream(op)}  {segment.phase}  {op.name}  {describe(op)}"

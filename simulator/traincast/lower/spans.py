@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traincast.mesh import Mesh
+from traincast.schedule import chunks_of_model, meets_itself
 from traincast.topology import Cluster, Span, family_spans
 
 Ints = npt.NDArray[np.int64]
@@ -31,8 +32,8 @@ class RankSpans:
         return {name: self.table[i] for name, i in zip(FAMILIES, row, strict=True) if i >= 0}
 
 
-def rank_spans(mesh: Mesh, cluster: Cluster) -> RankSpans:
-    """Spans of all families of a mesh on a cluster.
+def rank_spans(mesh: Mesh, cluster: Cluster, schedule: str = "1f1b") -> RankSpans:
+    """Spans of all families of a mesh on a cluster; `schedule` says which stages hold copies of one part.
 
     All groups of a family run at the same time and share links statically. Messages of one stage boundary run
     together; those of different boundaries do not, so they are taken boundary by boundary.
@@ -41,8 +42,8 @@ def rank_spans(mesh: Mesh, cluster: Cluster) -> RankSpans:
     table: dict[Span, int] = {}
     groups: dict[str, Ints] = {
         "tp": mesh.groups("tp"),
-        "dp": mesh.groups("dp", "cp"),
-        "embedding": mesh.embedding_groups(),
+        "dp": gradient_groups(mesh, schedule),
+        "embedding": np.arange(mesh.world)[:, None] if meets_itself(schedule) else mesh.embedding_groups(),
         "model": mesh.groups("tp", "pp"),
     }
     for name, members in groups.items():
@@ -52,6 +53,23 @@ def rank_spans(mesh: Mesh, cluster: Cluster) -> RankSpans:
     if mesh.pp > 1:
         groups["next"] = _messages(mesh, cluster, ids, table)
     return RankSpans(ids, tuple(table), groups)
+
+
+def gradient_groups(mesh: Mesh, schedule: str) -> Ints:
+    """Ranks that hold the same weights, (count, size): the dp x cp groups.
+
+    Where the model runs both ways (DualPipe), stage s and stage p - 1 - s hold two copies of the same two parts, which
+    see different microbatches: their groups are one.
+    """
+    members = mesh.groups("dp", "cp")
+    if chunks_of_model(schedule, 2) == 2:
+        return members
+    where = mesh.coordinates()
+    stage, tp = where["pp"][members[:, 0]], where["tp"][members[:, 0]]
+    order = np.lexsort((tp, stage))
+    by_stage = members[order].reshape(mesh.pp, mesh.tp, -1)
+    paired = np.concatenate([by_stage, by_stage[::-1]], axis=2)[: mesh.pp // 2]
+    return np.asarray(paired.reshape(-1, paired.shape[2]), dtype=np.int64)
 
 
 def _messages(mesh: Mesh, cluster: Cluster, ids: Ints, table: dict[Span, int]) -> Ints:

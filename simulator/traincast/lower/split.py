@@ -41,14 +41,18 @@ SEGMENTS: Mapping[Pass, Callable[[Job, ChunkPart], tuple[Segment, ...]]] = Mappi
 """Segments of each kind of pass."""
 
 
-def stage_times(chunks: Mapping[ChunkKey, ChunkCost]) -> PassTimes:
-    """Seconds of one microbatch on a stage, all its chunks together: what the automatic schedules are searched for."""
+def stage_times(chunks: Mapping[ChunkKey, ChunkCost], copies: int = 1) -> PassTimes:
+    """Seconds of one microbatch on a stage, all its chunks together: what the automatic schedules are searched for.
+
+    A backward in one piece counts as input part. Of `copies` of the model on a stage a microbatch passes one.
+    """
 
     def total(kind: Pass) -> float:
-        return sum(cost.duration_s for key, cost in chunks.items() if key[0] == kind)
+        return sum(cost.duration_s for key, cost in chunks.items() if key[0] == kind) / copies
 
     send_s = max((cost.send_s for cost in chunks.values()), default=0.0)
-    return PassTimes(total("F"), total("I"), total("W"), send_s)
+    split = any(key[0] == "I" for key in chunks)
+    return PassTimes(total("F"), total("I" if split else "B"), total("W"), send_s)
 
 
 def _input_part(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:

@@ -8,6 +8,7 @@ from traincast.lower.job import Job
 from traincast.model import operators as op
 from traincast.model.parameters import padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT
+from traincast.schedule import model_parts
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,14 @@ class ChunkPart:
 
 
 def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
-    """Contents of each model chunk in pipeline order (length pp * vpp)."""
-    total = job.mesh.pp * job.chunks
+    """Contents of each part of the model in the order of its layers (length pp * vpp; pp where two copies run)."""
+    total = model_parts(job.recipe.schedule, job.mesh.pp, job.chunks)
     layers = job.recipe.stage_layers
     if layers is None:
         if job.model.layers % total:
             raise ShapeError(
-                f"{job.model.layers} layers do not divide over {total} chunks (pp {job.mesh.pp} x vpp {job.chunks})",
+                f"{job.model.layers} layers do not divide over {total} chunks "
+                f"(pp {job.mesh.pp} x vpp {total // job.mesh.pp})",
                 fix="choose pp x vpp that divides the layers, or give training.stage_layers",
             )
         layers = (job.model.layers // total,) * total

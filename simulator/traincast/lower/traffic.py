@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from traincast.lower.classes import CostBook, CostBooks
+from traincast.lower.classes import CostBook, CostBooks, way_out
 from traincast.lower.job import Job
 from traincast.lower.program import ReduceBucket
 from traincast.lower.spans import RankSpans
 from traincast.lower.stages import backward_segments, forward_segments
 from traincast.model.operators import ACTIVATION_BYTES, Collective
+from traincast.schedule import model_parts, neighbours
 from traincast.topology import Span
 
 SENT = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0, "broadcast": 1.0}
@@ -63,19 +64,19 @@ def _cross_share(span: Span) -> float:
 def stage_traffic(book: CostBook, stage: int, own: Mapping[str, Span]) -> Iterator[Sent]:
     """Everything that one rank of a stage sends in a step; `own` are its spans by family."""
     job = book.job
-    m, pp = float(job.microbatches), job.mesh.pp
-    for chunk in range(job.chunks):
-        index = chunk * pp + stage
+    name, pp, v = job.recipe.schedule, job.mesh.pp, job.chunks
+    around = neighbours(name, pp, v)
+    # where the model runs both ways, each copy sees half of the microbatches
+    m = float(job.microbatches) * model_parts(name, pp, v) / (pp * v)
+    for chunk, index in enumerate(book.held(stage)):
         if "tp" in own:
             for segment in (*forward_segments(job, book.parts[index]), *backward_segments(job, book.parts[index])):
                 for op in segment.operators:
                     if isinstance(op, Collective):
                         yield Sent("tp", m, m * _sent(op.op, op.size_bytes, own["tp"]))
-        size = _message_bytes(job)
-        if index < len(book.parts) - 1:
-            yield Sent("next", m, m * size)
-        if index > 0:
-            yield Sent("previous", m, m * size)
+        for way in (way_out("F", around[stage, chunk]), way_out("B", around[stage, chunk])):
+            if way is not None:
+                yield Sent(way, m, m * _message_bytes(job))
     yield from _gradients(book, stage, own)
 
 

@@ -11,6 +11,7 @@ from traincast.memory.activations import (
     has_dropout,
     layer_activation_bytes,
     scores_bytes,
+    weight_gradient_share,
 )
 from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads
 from traincast.memory.remedy import Remedy, nearest_that_fits
@@ -38,4 +39,5 @@ __all__ = [
     "optimizer_bytes",
     "parameter_bytes",
     "scores_bytes",
+    "weight_gradient_share",
 ]

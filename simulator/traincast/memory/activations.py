@@ -15,7 +15,7 @@ from traincast.memory.states import parameter_bytes
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads, padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
-from traincast.schedule import SPLIT, ScheduleKey, build, held_chunks, in_flight_bound
+from traincast.schedule import SPLIT, ScheduleKey, build, held_chunks, in_flight_bound, model_parts, parts_of
 
 LOGIT_BYTES: Final = 2 + 4 + 4
 """A logit: half precision out of the product, a single-precision copy for the loss, its gradient."""
@@ -148,11 +148,19 @@ def stage_activation_bytes(job: MemoryJob, stage: int, chunks: tuple[int, ...]) 
     per_layer = layer_activation_bytes(model, mesh, recipe)
     kept = per_layer * sum(count * layers for count, layers in zip(in_flight, chunks, strict=True))
     hidden = _width(recipe) * local_tokens(mesh, recipe) * model.hidden / _sequence_split(mesh, recipe)
-    if stage == 0 and has_dropout(model):
-        kept += hidden * in_flight[0]
-    if stage == mesh.pp - 1:
+    first, last = holds_ends(job, stage)
+    if first and has_dropout(model):
+        kept += hidden * in_flight[parts_of(recipe.schedule, mesh.pp, recipe.vpp, stage).index(0)]
+    if last:
         kept += 4 * hidden * _losses_in_flight(job)
     return kept
+
+
+def holds_ends(job: MemoryJob, stage: int) -> tuple[bool, bool]:
+    """Whether a stage holds the first part of the model, with the embedding, and the last, with the head."""
+    name, pp, v = job.recipe.schedule, job.mesh.pp, job.recipe.vpp
+    held = parts_of(name, pp, v, stage)
+    return 0 in held, model_parts(name, pp, v) - 1 in held
 
 
 def _losses_in_flight(job: MemoryJob) -> int:

@@ -12,6 +12,7 @@ from traincast.memory.types import MemoryEstimate
 from traincast.mesh import Mesh, ShapeRequest, check_shape
 from traincast.model import ModelShape
 from traincast.recipe import Recipe
+from traincast.schedule import chunks_of_model, in_groups
 
 FARTHEST: Final = 12
 """How far from the job a remedy may lie, in the units of `_changes`."""
@@ -95,5 +96,7 @@ def _legal(job: MemoryJob) -> bool:
         microbatch=recipe.microbatch,
         sequence=recipe.sequence,
         sequence_parallel=recipe.sequence_parallel,
+        model_chunks=chunks_of_model(recipe.schedule, recipe.vpp),
+        in_groups=in_groups(recipe.schedule, recipe.vpp),
     )
     return all(problem.severity == "warning" for problem in check_shape(request))

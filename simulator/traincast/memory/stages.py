@@ -5,6 +5,7 @@ from typing import Final
 
 from traincast.errors import ShapeError
 from traincast.memory.activations import (
+    holds_ends,
     logits_bytes,
     recompute_bytes,
     stage_activation_bytes,
@@ -16,6 +17,7 @@ from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
 from traincast.mesh import Mesh, even_layers
 from traincast.model import ModelShape, stage_parameters
 from traincast.recipe import Recipe
+from traincast.schedule import chunks_of_model, parts_of
 from traincast.units import format_size
 
 BORDERLINE: Final = 0.07
@@ -61,7 +63,8 @@ def chunk_layers(
     model: ModelShape, mesh: Mesh, recipe: Recipe, layers_per_stage: Sequence[int] | None = None
 ) -> tuple[tuple[int, ...], ...]:
     """Layers of every chunk of every stage: element [stage][chunk]."""
-    pp, vpp = mesh.pp, recipe.vpp
+    name, pp = recipe.schedule, mesh.pp
+    vpp = chunks_of_model(name, recipe.vpp)
     given = layers_per_stage if layers_per_stage is not None else recipe.stage_layers
     if given is None:
         given = even_layers(model.layers, pp, vpp)
@@ -71,7 +74,7 @@ def chunk_layers(
             fix=f"give {pp} (per stage) or {pp * vpp} (per chunk) numbers that add up to {model.layers}",
         )
     if len(given) == pp * vpp:
-        return tuple(tuple(given[chunk * pp + stage] for chunk in range(vpp)) for stage in range(pp))
+        return tuple(tuple(given[part] for part in parts_of(name, pp, recipe.vpp, stage)) for stage in range(pp))
     return tuple(tuple(layers // vpp + (chunk < layers % vpp) for chunk in range(vpp)) for layers in given)
 
 
@@ -82,7 +85,7 @@ def _verdict(total_bytes: float, limit_bytes: float) -> Verdict:
 
 
 def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageMemory:
-    first, last = stage == 0, stage == job.mesh.pp - 1
+    first, last = holds_ends(job, stage)
     held = stage_parameters(job.model, job.mesh.tp, sum(chunks), first=first, last=last)
     parameters, gradients, optimizer = state_bytes(job, held.total)
     activations = stage_activation_bytes(job, stage, chunks)

@@ -9,6 +9,7 @@ References
 from traincast.memory.job import MemoryJob
 from traincast.model import StageParameters, head_parameters, layer_parameters
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
+from traincast.schedule import chunks_of_model, meets_itself
 
 
 def parameter_bytes(recipe: Recipe) -> int:
@@ -27,7 +28,7 @@ def state_bytes(job: MemoryJob, parameters: int) -> tuple[float, float, float]:
     In a pipeline gradients stay whole until the last microbatch, whatever the stage (as FSDP runs there).
     """
     mesh, recipe = job.mesh, job.recipe
-    shards = mesh.dp * mesh.cp
+    shards = weight_copies(job)
     gradient = float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
     if job.overheads.keeps_half_gradients and gradient > parameter_bytes(recipe):
         gradient += parameter_bytes(recipe)
@@ -38,6 +39,12 @@ def state_bytes(job: MemoryJob, parameters: int) -> tuple[float, float, float]:
     )
 
 
+def weight_copies(job: MemoryJob) -> int:
+    """Ranks that hold the same weights: dp x cp, and twice as many where the model runs both ways (DualPipe)."""
+    copies = job.recipe.vpp // chunks_of_model(job.recipe.schedule, job.recipe.vpp)
+    return job.mesh.dp * job.mesh.cp * copies
+
+
 def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
     """ZeRO-3 (FSDP): whole parameters in use, and one layer's whole gradient before it is scattered.
 
@@ -45,7 +52,7 @@ def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
     every microbatch would cost more ([2]).
     """
     mesh, recipe = job.mesh, job.recipe
-    if recipe.zero_stage < 3 or mesh.dp * mesh.cp == 1:
+    if recipe.zero_stage < 3 or weight_copies(job) == 1:
         return 0.0
     if mesh.pp > 1:
         return float(held.total * parameter_bytes(recipe))
@@ -60,12 +67,13 @@ def step_copy_bytes(job: MemoryJob, parameters: int) -> float:
     recipe = job.recipe
     if parameter_bytes(recipe) == 4 or BYTES_PER_ELEMENT[recipe.gradient_dtype] == 4:
         return 0.0
-    return 4 * parameters / (job.mesh.dp * job.mesh.cp if recipe.zero_stage >= 1 else 1)
+    return 4 * parameters / (weight_copies(job) if recipe.zero_stage >= 1 else 1)
 
 
 def communicator_bytes(job: MemoryJob) -> float:
     """Buffers of the communicators that carry traffic."""
     mesh = job.mesh
-    collective = (mesh.tp > 1, mesh.cp > 1, mesh.dp * mesh.cp > 1, mesh.pp > 1 and job.model.tied_embeddings)
+    ends_apart = mesh.pp > 1 and job.model.tied_embeddings and not meets_itself(job.recipe.schedule)
+    collective = (mesh.tp > 1, mesh.cp > 1, weight_copies(job) > 1, ends_apart)
     p2p = job.overheads.p2p_buffer_bytes if mesh.pp > 1 else 0.0
     return sum(collective) * job.overheads.collective_buffer_bytes + p2p

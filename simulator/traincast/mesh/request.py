@@ -14,6 +14,8 @@ class ShapeRequest:
     where there are any. `global_batch` and `microbatch` count sequences, `sequence` tokens. `stage_layers`
     gives layers per chunk in pipeline order; `uneven` asks for a balanced uneven split where the even one
     fails, `ragged` for a smaller last microbatch; `causal` says that CP splits the sequence in 2*cp blocks.
+    `model_chunks` are the chunks that one copy of the model puts on a stage, where they are not `vpp`; `in_groups` says
+    that microbatches pass the chunks in groups of pp, as interleaving has it.
     """
 
     tp: int = 1
@@ -39,6 +41,13 @@ class ShapeRequest:
     ragged: bool = False
     causal: bool = True
     sequence_parallel: bool = False
+    model_chunks: int | None = None
+    in_groups: bool = True
+
+    @property
+    def parts(self) -> int:
+        """Parts that the layers are cut into."""
+        return self.pp * (self.vpp if self.model_chunks is None else self.model_chunks)
 
     @property
     def dp_or_left(self) -> int | None:

@@ -77,9 +77,9 @@ def _head_problems(shape: ShapeRequest) -> Iterator[Problem]:
 
 
 def _layer_problems(shape: ShapeRequest) -> Iterator[Problem]:
-    layers, pp, vpp = shape.layers, shape.pp, shape.vpp
-    if vpp > 1 and pp == 1:
-        yield Problem(f"interleaving (vpp {vpp}) needs a pipeline, but pp is {pp}", "vpp 1, or pp 2 or more")
+    layers, pp, vpp = shape.layers, shape.pp, shape.parts // shape.pp
+    if shape.vpp > 1 and pp == 1:
+        yield Problem(f"interleaving (vpp {shape.vpp}) needs a pipeline, but pp is {pp}", "vpp 1, or pp 2 or more")
     if shape.stage_layers is not None:
         yield from _stage_layer_problems(shape, shape.stage_layers)
         return
@@ -117,10 +117,10 @@ def _uneven_splits(layers: int, pp: int, vpp: int) -> list[str]:
 
 
 def _stage_layer_problems(shape: ShapeRequest, split: Sequence[int]) -> Iterator[Problem]:
-    chunks = shape.pp * shape.vpp
+    chunks = shape.parts
     if len(split) != chunks:
         yield Problem(
-            f"stage_layers has {len(split)} entries for pp {shape.pp} * vpp {shape.vpp} = {chunks} chunks",
+            f"stage_layers has {len(split)} entries for pp {shape.pp} * vpp {chunks // shape.pp} = {chunks} chunks",
             "one entry a chunk, in pipeline order",
         )
     if min(split, default=0) < 0:
@@ -193,7 +193,7 @@ def _ragged_problems(shape: ShapeRequest, dp: int, batch: int) -> Iterator[Probl
 
 def _pipeline_problems(shape: ShapeRequest, dp: int, m: int) -> Iterator[Problem]:
     pp, step = shape.pp, shape.microbatch * dp
-    if shape.vpp > 1 and pp > 1 and m % pp:
+    if shape.in_groups and shape.vpp > 1 and pp > 1 and m % pp:
         fits = [p for p in range(2, pp) if m % p == 0 and (shape.layers or 0) % (p * shape.vpp) == 0]
         depths = [f"pp {fits[-1]}"] if fits else []
         yield Problem(

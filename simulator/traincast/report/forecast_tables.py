@@ -147,15 +147,20 @@ def bubble_table(forecast: "Forecast") -> Table:
         (
             "of ideal time (SC21): wait of the busiest stage",
             _percent(100 * bubble.share_of_ideal),
-            _percent(100 * bubble.formula_share_of_ideal),
+            _formula(bubble.formula_share_of_ideal),
         ),
         (
             "of the step (GPipe): idle label, mean of stages, imbalance included",
             _percent(100 * bubble.share_of_step),
-            _percent(100 * bubble.formula_share_of_step),
+            _formula(bubble.formula_share_of_step),
         ),
     )
     return Table("Pipeline bubble", ("share", "this step %", "formula %"), rows)
+
+
+def _formula(share: float | None) -> "Cell | str":
+    """A formula's share; a dash where no paper states one."""
+    return "-" if share is None else _percent(100 * share)
 
 
 def _percent(value: float) -> Cell:

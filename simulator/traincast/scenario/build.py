@@ -33,6 +33,7 @@ from traincast.scenario.schema import (
 )
 from traincast.scenario.text import Keys, Places
 from traincast.scenario.types import ClusterSpec, Scenario
+from traincast.schedule import ANY_CHUNKS, SPLIT, TWO_CHUNKS, chunks_of_model, in_groups
 
 LONGEST_SPLIT = 16
 
@@ -221,7 +222,8 @@ def _sized(cluster: ClusterSpec, mesh: Mesh, assumptions: list[str]) -> ClusterS
 def _request(
     section: ScenarioSection, model: ModelShape, cluster_gpus: int | None, assumptions: list[str]
 ) -> ShapeRequest:
-    shape, training = section.parallelism, section.training
+    shape, training = _with_chunks(section), section.training
+    chunks = shape.vpp
     dp, world = shape.dp, None
     stated = shape.tp * shape.cp * shape.pp * (shape.dp or 1)
     if cluster_gpus is not None and (shape.dp is None or stated > cluster_gpus):
@@ -250,15 +252,26 @@ def _request(
         sequence=training.sequence or model.max_positions,
         stage_layers=_stage_layers(training, shape, model.layers),
         sequence_parallel=shape.sequence_parallel,
+        model_chunks=chunks_of_model(training.schedule or "", chunks),
+        in_groups=training.schedule is None or in_groups(training.schedule, chunks),
     )
+
+
+def _with_chunks(section: ScenarioSection) -> ParallelismSection:
+    """The parallelism with its chunks a stage: as stated, else 2 where the schedule has no other number."""
+    shape = section.parallelism
+    stated = "vpp" in shape.model_fields_set
+    two = section.training.schedule in TWO_CHUNKS and shape.pp > 1 and not stated
+    return shape.model_copy(update={"vpp": 2}) if two else shape
 
 
 def _stage_layers(training: TrainingSection, shape: ParallelismSection, layers: int) -> tuple[int, ...] | None:
     if training.stage_layers in (BALANCED, BALANCED_WITH_EMBEDDING):
-        if layers < shape.pp * shape.vpp:
+        chunks = chunks_of_model(training.schedule or "", shape.vpp)
+        if layers < shape.pp * chunks:
             return None  # the shape check says it better
         return balanced_layers(
-            layers, shape.pp, shape.vpp, embedding_as_layer=training.stage_layers == BALANCED_WITH_EMBEDDING
+            layers, shape.pp, chunks, embedding_as_layer=training.stage_layers == BALANCED_WITH_EMBEDDING
         )
     return cast("tuple[int, ...] | None", training.stage_layers)
 
@@ -287,13 +300,20 @@ def _scenario_fix(fix: str, request: ShapeRequest) -> str:
 
 def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError]:
     """A schedule that the stages and chunks do not allow; a rate without its convention."""
-    shape, training, found = section.parallelism, section.training, list[UserError]()
+    shape, training, found = _with_chunks(section), section.training, list[UserError]()
     where = places.where(("training", "schedule"))
     if training.schedule == "none" and shape.pp > 1:
         found.append(ShapeError(f"schedule none has 1 stage, but pp is {shape.pp}", where=where, fix="schedule 1f1b"))
     elif training.schedule == "interleaved" and shape.vpp == 1:
         found.append(ShapeError("schedule interleaved, but vpp is 1", where=where, fix="vpp 2, or schedule 1f1b"))
-    elif training.schedule not in (None, "interleaved") and shape.vpp > 1:
+    elif training.schedule in TWO_CHUNKS:
+        if shape.pp == 1:
+            message = f"schedule {training.schedule} needs a pipeline, but pp is 1"
+            found.append(ShapeError(message, where=where, fix="pp 2 or more, or schedule none"))
+        elif shape.vpp != 2:
+            message = f"schedule {training.schedule} has 2 chunks a stage, but vpp is {shape.vpp}"
+            found.append(ShapeError(message, where=where, fix="vpp 2, or leave it out"))
+    elif training.schedule not in (None, *ANY_CHUNKS) and shape.vpp > 1:
         message = f"schedule {training.schedule} has 1 chunk a stage, but vpp is {shape.vpp}"
         found.append(ShapeError(message, where=where, fix="schedule interleaved, or vpp 1"))
     if section.published and section.published.tflops_per_gpu and not section.published.convention:
@@ -305,7 +325,7 @@ def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError
 
 def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions: list[str]) -> Recipe:
     """The recipe with what the file leaves open filled in; each filling that matters is an assumption."""
-    training, shape = section.training, section.parallelism
+    training, shape = section.training, _with_chunks(section)
     precision = training.precision or "bf16"
     defaults: dict[str, tuple[Any, bool]] = {
         "precision": (precision, True),
@@ -314,7 +334,8 @@ def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions
         "attention": ("flash", True),
         "overlap_dp": (False, mesh.dp * mesh.cp > 1),
         "gradient_dtype": (precision if precision == "fp16" else "fp32", True),
-        "p2p": (Recipe.p2p, mesh.pp > 1),
+        "p2p": ("async" if training.schedule in (*SPLIT, "looped-bfs") else Recipe.p2p, mesh.pp > 1),
+        "post_validation": (Recipe.post_validation, training.schedule in SPLIT),
         "scatter_gather": (Recipe.scatter_gather, mesh.pp > 1 and mesh.tp > 1),
         "sequence": (model.max_positions, True),
     }

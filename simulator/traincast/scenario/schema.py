@@ -184,6 +184,7 @@ class TrainingSection(Section):
     p2p: Annotated[str, _one_of(*get_args(P2PMode))] | None = None
     scatter_gather: StrictBool | None = None
     stage_layers: StageLayers | None = None
+    post_validation: StrictBool | None = None
 
 
 class PublishedSection(Section):

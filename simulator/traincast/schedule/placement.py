@@ -86,6 +86,24 @@ def model_parts(name: str, p: int, v: int) -> int:
     return p if family(name) in BOTH_WAYS else p * v
 
 
+def parts_of(name: str, p: int, v: int, stage: int) -> tuple[int, ...]:
+    """The parts of the model that a stage holds, by chunk."""
+    return tuple(model_part(name, p, stage, chunk) for chunk in range(v))
+
+
+def chunks_of_model(name: str, v: int) -> int:
+    """Chunks that one copy of the model puts on a stage: v, or one of DualPipe's two."""
+    return 1 if family(name) in BOTH_WAYS else v
+
+
+def meets_itself(name: str) -> bool:
+    """Whether the first and the last part of the model share a stage, as in a fold and where the model runs both ways.
+
+    Tied embeddings then lie on one rank, and nothing is sent from the last stage to the first.
+    """
+    return family(name) in (*FOLDED, *BOTH_WAYS)
+
+
 def stages_of(name: str, p: int, v: int, part: int) -> tuple[Place, ...]:
     """Where a part of the model lies: one place, or one for each copy of the model."""
     return tuple(chain[part] for chain in chains(name, p, v))

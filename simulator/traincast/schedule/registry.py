@@ -43,8 +43,11 @@ AUTOMATIC: Mapping[str, int] = MappingProxyType({"zb-1p": 1, "zb-2p": 2})
 SPLIT = ("zb-h1", "zb-h2", "zb-1p", "zb-2p", "zb-v", "dualpipe", "dualpipev")
 """Schedules that split backwards into I and W."""
 
-_ANY_CHUNKS = ("interleaved", "looped-bfs", "zb-h1")
-_TWO_CHUNKS = ("zb-v", "dualpipe", "dualpipev")
+ANY_CHUNKS = ("interleaved", "looped-bfs", "zb-h1")
+"""Schedules of any number of chunks a stage."""
+
+TWO_CHUNKS = ("zb-v", "dualpipe", "dualpipev")
+"""Schedules of two chunks a stage."""
 
 
 @lru_cache(maxsize=32)
@@ -75,6 +78,11 @@ def build_timed(
     return (f"{name}#{_mark(schedule)}", p, m, v), schedule
 
 
+def in_groups(name: str, v: int) -> bool:
+    """Whether microbatches pass the chunks in groups of p, which m must then be a multiple of."""
+    return name == "interleaved" or (name == "zb-h1" and v > 1)
+
+
 def _mark(schedule: Schedule) -> str:
     words = (f"{i.kind}{i.microbatch}.{i.chunk}" for order in schedule for i in order)
     return sha256(" ".join(words).encode()).hexdigest()[:12]
@@ -88,11 +96,11 @@ def _check(name: str, p: int, m: int, v: int) -> None:
             raise ShapeError(f"schedule {name} has {value} {what}, it needs 1 or more", fix=f"give {what}")
     if name == "none" and p > 1:
         raise ShapeError(f"schedule none has 1 stage, not pp={p}", fix="use pp=1, or schedule 1f1b")
-    if name in _TWO_CHUNKS and v != 2:
+    if name in TWO_CHUNKS and v != 2:
         raise ShapeError(f"schedule {name} has 2 chunks a stage, not vpp={v}", fix="use vpp=2")
-    if name not in (*_ANY_CHUNKS, *_TWO_CHUNKS) and v > 1:
+    if name not in (*ANY_CHUNKS, *TWO_CHUNKS) and v > 1:
         raise ShapeError(f"schedule {name} has 1 chunk a stage, not vpp={v}", fix="use vpp=1, or schedule interleaved")
-    if (name == "interleaved" or (name == "zb-h1" and v > 1)) and m % p:
+    if in_groups(name, v) and m % p:
         near = " or ".join(str(count) for count in (m // p * p, (m // p + 1) * p) if count)
         raise ShapeError(
             f"interleaving needs microbatches that pp divides: {m} microbatches, pp={p}",

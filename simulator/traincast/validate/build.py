@@ -58,6 +58,8 @@ class Case:
 
 def refuse_unmodelled(row: PublishedRow) -> None:
     """Raises RowSkippedError for what traincast does not model yet."""
+    from traincast.schedule import SCHEDULES
+
     refusals = (
         ((row.number("experts") or 0) > 1, "experts are not modelled yet"),
         ((row.count("cp") or 1) > 1, "context parallelism is not modelled yet"),
@@ -66,7 +68,10 @@ def refuse_unmodelled(row: PublishedRow) -> None:
             "ZeRO stage 2 and 3 are not modelled yet",
         ),
         (row.flag("mla") is True, "latent attention is not modelled yet"),
-        (row.text("schedule").startswith("zb"), "zero-bubble schedules are not modelled yet"),
+        (
+            row.text("schedule") not in ("", *SCHEDULES),
+            f"schedule {row.text('schedule')!r} is not modelled yet",
+        ),
         (row.text("offload").lower() not in ("", "none"), "offloading is not modelled yet"),
         (
             row.text("recompute") not in ("", *RECOMPUTE_MODES),
@@ -166,6 +171,9 @@ def _candidates(row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: lis
 
 def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Recipe:
     """What does not depend on the choices that a row may leave open."""
+    from traincast.schedule import SPLIT
+
+    splits = row.text("schedule") in SPLIT
     kernel = row.text("attention")
     if not kernel:
         kernel = "flash" if model.gated_mlp else "unfused"
@@ -183,7 +191,9 @@ def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Re
         overlap_dp=overlap,
         gradient_dtype="fp16" if precision == "fp16" else "fp32",
         bucket_bytes=_DDP_BUCKET_BYTES if overlap and not sharded else Recipe.bucket_bytes,
-        p2p="async" if row.flag("p2p_overlap") else "blocking",
+        p2p="async" if row.flag("p2p_overlap") or splits else "blocking",
+        # the authors of zero bubble: steps roll, unless the optimiser was synchronised (Qi et al. 2023, section 4)
+        post_validation=splits and "sync_optimizer" not in (row.text("remark"), row.text("unusual")),
         scatter_gather=True if scatter_gather is None else scatter_gather,
     )
 
@@ -198,12 +208,17 @@ def _microbatches(row: PublishedRow, global_batch: int, dp: int) -> tuple[int, .
 
 def _chunk_counts(row: PublishedRow, layers: int, pp: int) -> tuple[int, ...]:
     """Chunks a stage: as stated; else 1 without interleaving, and every even split where that may be on."""
+    from traincast.schedule import ANY_CHUNKS, TWO_CHUNKS
+
     stated = row.count("vpp")
     if stated is not None:
         return (stated,)
-    if pp == 1 or row.text("schedule") in ("1f1b", "gpipe", "none"):
+    name = row.text("schedule")
+    if pp > 1 and name in TWO_CHUNKS:
+        return (2,)
+    if pp == 1 or name not in ("", *ANY_CHUNKS):
         return (1,)
-    first = 2 if row.text("schedule") == "interleaved" else 1
+    first = 2 if name == "interleaved" else 1
     return tuple(vpp for vpp in range(first, layers // pp + 1) if layers % (pp * vpp) == 0) or (first,)
 
 
@@ -217,9 +232,10 @@ def _recompute_modes(row: PublishedRow) -> tuple[Recompute, ...]:
 def _schedule(row: PublishedRow, pp: int, vpp: int) -> ScheduleName:
     if pp == 1:
         return "none"
-    if vpp > 1:
-        return "interleaved"
-    return "gpipe" if row.text("schedule") == "gpipe" else "1f1b"
+    name = row.text("schedule")
+    if name in ("", "none", "interleaved", "1f1b"):
+        return "interleaved" if vpp > 1 else "1f1b"
+    return cast(ScheduleName, name)
 
 
 def _whole_batch(global_batch: int, microbatch: int, dp: int) -> tuple[int, str]:
