@@ -1,12 +1,12 @@
 """Seconds of one chunk: a max-plus recurrence over its operators on the host, compute and communication streams.
 
 The host issues operators in order and runs ahead; an operator starts when it has been issued, when its stream is free
-and when what it waits for has ended. Nothing here is a ratio: hidden communication, exposed communication and a
+(one for compute, one for the collectives of each axis) and when what it waits for has ended. Nothing here is a ratio: hidden communication, exposed communication and a
 host-bound chunk all come out of the recurrence.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from traincast.costs import Machine, host_seconds, operator_seconds
@@ -41,7 +41,8 @@ class _Clocks:
 
     host: float = 0.0
     compute: float = 0.0
-    communication: float = 0.0
+    streams: dict[str, float] = field(default_factory=dict)
+    """End of the last collective on the stream of each axis."""
     waits: tuple[tuple[int, float, float, Label], ...] = ()
     """(compute operators that may still start before it, start, end, label) of each pending collective."""
 
@@ -71,13 +72,15 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
 
 
 def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> None:
-    """Start a collective after what has been computed and after its stream's last one."""
+    """Start a collective after the last one of its axis and, where it needs them, after the results before it."""
     if seconds == 0.0:
         return
-    blocking_end = max((w[2] for w in clocks.waits if w[0] == 0), default=0.0)
-    start = max(clocks.host, clocks.compute, clocks.communication, blocking_end)
-    clocks.communication = start + seconds
-    clocks.waits = (*clocks.waits, (op.behind, start, clocks.communication, op.axis))
+    start = max(clocks.host, clocks.streams.get(op.axis, 0.0))
+    if op.needs:
+        blocking_end = max((w[2] for w in clocks.waits if w[0] == 0), default=0.0)
+        start = max(start, clocks.compute, blocking_end)
+    end = clocks.streams[op.axis] = start + seconds
+    clocks.waits = (*clocks.waits, (op.behind, start, end, op.axis))
 
 
 def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]) -> None:

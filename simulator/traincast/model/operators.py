@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["fwd", "dgrad", "wgrad"]
-CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
+CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
+CollectiveAxis = Literal["tp", "cp", "ep", "dp"]
 
 ACTIVATION_BYTES = 2
 """fp16 and bf16 activations. An fp8 stack still stores activations between operators in bf16."""
@@ -75,14 +76,16 @@ class Collective:
     """A collective of the group along `axis`; `size_bytes` as nccl-tests counts it (the full buffer).
 
     `behind` compute operators that follow do not wait for it: it runs beside them, and what comes next waits.
+    `needs` says whether it waits for what was computed before it (a gather of parameters ahead of time does not).
     """
 
     name: str
     op: CollectiveOp
-    axis: Literal["tp", "cp", "ep"]
+    axis: CollectiveAxis
     size_bytes: float
     behind: int = 0
     calls: int = 1
+    needs: bool = True
 
 
 Operator = Gemm | FlashAttention | MemoryBound | Collective
