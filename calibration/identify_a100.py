@@ -11,7 +11,10 @@ Run `python calibration/identify_a100.py` (seconds). Each step uses rows of its 
    collective; rates free, no row of Table 1;
 6. rates of the 2021 stack: three rows of SC21 Table 1, with step 4 as a weak prior (the same silicon under another
    stack). reports/validation/table1_choices.py runs all 120 choices of three;
-7. the host of Megatron-DeepSpeed: 24 single-node vTrain rows at microbatch 1.
+7. the host of Megatron-DeepSpeed: 24 single-node vTrain rows at microbatch 1;
+8. products whose rows are no multiples of 16 bytes: BLOOM's 182B with 128 heads of 108 columns against 96 of 144; and
+   how late the last rank comes to a collective where the host waits for every kernel: the level of the second of them;
+9. what a pass costs in the zero-bubble fork: the twelve rows of its 1.5B model.
 """
 
 import csv
@@ -21,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import brentq, least_squares
 
 from traincast.analytic import evaluate
 from traincast.catalog import load_catalog
@@ -31,7 +34,7 @@ from traincast.costs.gemm import GemmConstants, gemm_seconds
 from traincast.costs.machine import Machine
 from traincast.lower import Job, lower
 from traincast.lower.chunk import Segment, chunk_time
-from traincast.lower.stages import layer_backward
+from traincast.lower.recompute import layer_backward
 from traincast.model.operators import Block, block_forward
 from traincast.profile import Profile, load_profile
 from traincast.topology import Span
@@ -303,9 +306,46 @@ def host() -> dict[str, float]:
     return {"host.call": q[0], "host.collective": q[1]}
 
 
+HEADS_PAIR = ("bloom_pre_052", "bloom_pre_086")
+"""The same 182B model on the same 384 GPUs, with 128 heads of 108 columns and with 96 of 144."""
+
+
+def blocking() -> dict[str, float]:
+    """Step 8: rate of unaligned products from the ratio of two steps that differ in the width of a head, and the skew
+    of ranks from the level of one of them."""
+    profile = load_profile("a100-jeanzay-megatron-deepspeed2022")
+    jobs, measured = ready(HEADS_PAIR, "bloom")
+    share, skew = profile["gemm.unaligned"], profile["collective.skew"]
+
+    def ratio(share: float) -> float:
+        odd, even = step_times(jobs, profile.replaced(gemm__unaligned=share, collective__skew=skew))
+        return float(odd / even - measured[0] / measured[1])
+
+    def level(skew: float) -> float:
+        return float(step_times(jobs[1:], profile.replaced(collective__skew=skew))[0] / measured[1] - 1)
+
+    skew = brentq(level, 0.0, 5e-3, xtol=1e-6)
+    share = brentq(ratio, 0.005, 0.5, xtol=1e-4)
+    print(f"8 unaligned products: {share * PEAK / 1e12:.0f} TFLOP/s, from a ratio of {measured[0] / measured[1]:.2f}")
+    return {"gemm.unaligned": share, "collective.skew": skew}
+
+
+def passes() -> dict[str, float]:
+    """Step 9: time of a pass beside its operators in the stack of Qi et al. 2023; three other models are held out."""
+    profile = load_profile("a100-roce-zerobubble2023")
+    jobs, measured = ready(sorted(profile.fitted_rows), "zero_bubble")
+
+    def residual(q: np.ndarray) -> np.ndarray:
+        return step_times(jobs, profile.replaced(pass__fixed=1e-3 * q[0])) / measured - 1
+
+    q = least_squares(residual, [0.5], diff_step=1e-2).x
+    print(f"9 passes: mean error {100 * np.abs(residual(q)).mean():.1f} % over {len(measured)} rows")
+    return {"pass.fixed": 1e-3 * q[0]}
+
+
 def main() -> None:
     """Run the steps and print what they say."""
-    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates, host):
+    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates, host, blocking, passes):
         for name, value in step().items():
             print(f"    {name:36s} {value:.4g}")
 

@@ -37,3 +37,17 @@ def test_measured_flash_attention_2() -> None:
         errors.append(float(seconds) / printed - 1)
     assert len(errors) >= 22
     assert 100 * np.mean(np.abs(errors)) <= 3.0
+
+
+def test_the_last_queries_of_a_sequence_see_what_the_mask_leaves() -> None:
+    """Law: the mask's triangle cut into bands of queries is the same work as the whole, ramp and launch left out."""
+    c = FlashConstants(312e12, 0.8, ramp=0, head_ramp=0, diagonal=0, fixed_s=0.0)
+    tokens, bands = 8192, 4
+    whole = flash_attention_seconds(4.0 * tokens * tokens * 128, tokens, 128, True, c)
+    length = tokens // bands
+    parts = [
+        flash_attention_seconds(4.0 * length * keys * 128, keys, 128, length / keys, c)
+        for keys in range(length, tokens + 1, length)
+    ]
+    assert float(sum(parts)) == float(whole)
+    assert (np.diff(parts) > 0).all()

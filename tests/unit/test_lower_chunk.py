@@ -5,12 +5,15 @@ import pytest
 from traincast.lower import chunk as chunk_module
 from traincast.lower.chunk import Segment, chunk_time
 from traincast.model.operators import Collective, MemoryBound, Operator
+from traincast.profile import Traits
 
 COMPUTE, NETWORK = 10.0, 6.0
 
 
 class Book(dict[str, float]):
-    """A profile of two constants."""
+    """A profile of few constants."""
+
+    traits = Traits()
 
 
 class FakeMachine:
@@ -35,6 +38,17 @@ def compute(seconds: float = COMPUTE, host: int = 0) -> MemoryBound:
 
 def collective(seconds: float = NETWORK, behind: int = 0) -> Collective:
     return Collective("sum", "all_reduce", "tp", seconds, behind=behind)
+
+
+def test_a_blocking_host_adds_its_own_time_to_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA_LAUNCH_BLOCKING=1: no call is issued before the one before has ended, and no collective runs beside."""
+    ops = (compute(host=2), collective(behind=1), compute(host=3))
+    assert run(*ops).duration_s == 2 + COMPUTE + COMPUTE
+    monkeypatch.setattr(Book, "traits", Traits(launch_blocking=True))
+    found = run(*ops)
+    assert found.duration_s == 2 + COMPUTE + NETWORK + 3 + COMPUTE
+    assert found.labels_s["host"] == 5
+    assert sum(found.labels_s.values()) == found.duration_s
 
 
 def run(*ops: Operator, slowdown: float = 0.0) -> chunk_module.ChunkTime:

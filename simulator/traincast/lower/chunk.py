@@ -1,17 +1,18 @@
 """Seconds of one chunk: a max-plus recurrence over its operators on the host, compute and communication streams.
 
 The host issues operators in order and runs ahead; an operator starts when it has been issued, when its stream is free
-(one for compute, one for the collectives of each axis) and when what it waits for has ended. Nothing here is a ratio: hidden communication, exposed communication and a
-host-bound chunk all come out of the recurrence.
+(one for compute, one for the collectives of each family of groups, one for copies to and from the host) and when what
+it waits for has ended. Nothing here is a ratio: hidden communication, exposed communication and a host-bound chunk all
+come out of the recurrence.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from traincast.costs import Machine, host_seconds, operator_seconds
 from traincast.lower.program import Label
-from traincast.model.operators import Collective, Operator
+from traincast.model.operators import Collective, HostCopy, Operator
 from traincast.topology import Span
 
 Phase = Literal["compute", "recompute"]
@@ -42,7 +43,9 @@ class _Clocks:
     host: float = 0.0
     compute: float = 0.0
     streams: dict[str, float] = field(default_factory=dict)
-    """End of the last collective on the stream of each axis."""
+    """End of the last collective on the stream of each family of groups."""
+    copies: dict[str, float] = field(default_factory=dict)
+    """End of the last copy to the host and back."""
     waits: tuple[tuple[int, float, float, Label], ...] = ()
     """(compute operators that may still start before it, start, end, label) of each pending collective."""
 
@@ -56,31 +59,39 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
     clocks = _Clocks()
     labels: dict[Label, float] = {}
     marks: list[float] = []
+    blocking = machine.profile.traits.launch_blocking
     for segment in segments:
         for op in segment.operators:
             clocks.host += host_seconds(op, machine)
             seconds = operator_seconds(op, machine, spans)
             if isinstance(op, Collective):
-                _communicate(op, seconds, clocks)
+                _communicate(replace(op, behind=0) if blocking else op, seconds, clocks)
+            elif isinstance(op, HostCopy):
+                clocks.copies[op.way] = max(clocks.host, clocks.copies.get(op.way, 0.0)) + seconds
             else:
                 _compute(seconds, segment.phase, machine, clocks, labels)
+            if blocking:
+                clocks.host = max([clocks.compute, *(w[2] for w in clocks.waits)])
         if segment.mark:
             marks.append(clocks.compute)
-    end = max([clocks.compute, *(w[2] for w in clocks.waits)])
+    end = max([clocks.compute, *(w[2] for w in clocks.waits), *clocks.copies.values()])
     _label_gap(end, clocks.waits, clocks, labels)
     return ChunkTime(end, labels, tuple(marks))
 
 
 def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> None:
-    """Start a collective after the last one of its axis and, where it needs them, after the results before it."""
+    """Start a collective after the last one of its family and, where it needs them, after the results before it."""
     if seconds == 0.0:
         return
-    start = max(clocks.host, clocks.streams.get(op.axis, 0.0))
+    start = max(clocks.host, clocks.streams.get(op.family, 0.0))
+    if op.axis == "replica":
+        start = max(start, clocks.streams.get("dp", 0.0))
     if op.needs:
         blocking_end = max((w[2] for w in clocks.waits if w[0] == 0), default=0.0)
         start = max(start, clocks.compute, blocking_end)
-    end = clocks.streams[op.axis] = start + seconds
-    clocks.waits = (*clocks.waits, (op.behind, start, end, op.axis))
+    end = clocks.streams[op.family] = start + seconds
+    label: Label = "dp" if op.axis == "replica" else op.axis
+    clocks.waits = (*clocks.waits, (op.behind, start, end, label))
 
 
 def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]) -> None:

@@ -13,8 +13,9 @@ from traincast.memory.activations import (
     scores_bytes,
     weight_gradient_share,
 )
-from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads
+from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads, overheads_of
 from traincast.memory.remedy import Remedy, nearest_that_fits
+from traincast.memory.sharding import Sharding, sharding
 from traincast.memory.stages import BORDERLINE, chunk_layers, estimate, estimate_job
 from traincast.memory.states import optimizer_bytes, parameter_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
@@ -27,6 +28,7 @@ __all__ = [
     "MemoryJob",
     "Overheads",
     "Remedy",
+    "Sharding",
     "StageMemory",
     "Verdict",
     "chunk_layers",
@@ -37,7 +39,9 @@ __all__ = [
     "layer_activation_bytes",
     "nearest_that_fits",
     "optimizer_bytes",
+    "overheads_of",
     "parameter_bytes",
     "scores_bytes",
+    "sharding",
     "weight_gradient_share",
 ]

@@ -5,6 +5,7 @@ from typing import Final
 
 from traincast.mesh import Mesh
 from traincast.model import ModelShape
+from traincast.profile import Profile
 from traincast.recipe import Recipe
 
 _MIB: Final = 2.0**20
@@ -31,6 +32,18 @@ class Overheads:
 
 
 DEFAULT_OVERHEADS: Final = Overheads()
+
+
+def overheads_of(profile: Profile) -> Overheads:
+    """What the software stack of a profile takes, from its `footprint` constants."""
+    return Overheads(
+        context_bytes=profile["footprint.context"],
+        collective_buffer_bytes=profile["footprint.collective"],
+        p2p_buffer_bytes=profile["footprint.message"],
+        fragmentation=profile["footprint.fragmentation"],
+        reserve_bytes=profile["footprint.reserve"],
+        keeps_half_gradients=profile.traits.keeps_half_gradients,
+    )
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _not_scored(row: PublishedRow) -> tuple[str, ...]:
 
 
 def _options(case: Case, place: Place) -> Iterator[Option]:
-    """The candidates to run: those that fit into memory, else the one that comes nearest.
+    """The candidates to run: those that fit into memory, else those that come nearest.
 
     Raises the first refusal where every candidate is refused.
     """
@@ -155,7 +155,7 @@ def _options(case: Case, place: Place) -> Iterator[Option]:
         except TraincastError as error:
             refusals.append(error)
     fitting = [one for one in sized if one[1].verdict != "does not fit"]
-    kept = _least_recomputation(fitting) or sorted(sized, key=lambda one: one[1].worst.total_bytes)[:1]
+    kept = _least_recomputation(fitting) or _nearest(sized)
     lowered = 0
     for candidate, memory in kept:
         recipe = candidate.recipe
@@ -170,23 +170,36 @@ def _options(case: Case, place: Place) -> Iterator[Option]:
         raise refusals[0]
 
 
+def _nearest(sized: Sequence[tuple[Candidate, "MemoryEstimate"]]) -> "list[tuple[Candidate, MemoryEstimate]]":
+    """The candidates that need least; all of them where several need as little."""
+    least = min((memory.worst.total_bytes for _, memory in sized), default=0.0)
+    return [(candidate, memory) for candidate, memory in sized if memory.worst.total_bytes <= least]
+
+
 def _least_recomputation(
     fitting: Sequence[tuple[Candidate, "MemoryEstimate"]],
 ) -> "list[tuple[Candidate, MemoryEstimate]]":
     """Of candidates that differ in recomputation only, the one that recomputes least: it is never slower."""
     best: dict[object, tuple[Candidate, MemoryEstimate]] = {}
     for candidate, memory in fitting:
-        rank = RECOMPUTE_MODES.index(candidate.recipe.recompute)
+        rank = _amount(candidate)
         alike = replace(candidate.recipe, recompute="none")
-        if alike not in best or rank < RECOMPUTE_MODES.index(best[alike][0].recipe.recompute):
+        if alike not in best or rank < _amount(best[alike][0]):
             best[alike] = (candidate, memory)
     return list(best.values())
 
 
-def _memory(case: Case, candidate: Candidate, place: Place) -> "MemoryEstimate":
-    from traincast.memory import estimate
+def _amount(candidate: Candidate) -> int:
+    """Place of a recomputation among those that a row may leave open; what a row states has no other beside it."""
+    mode = candidate.recipe.recompute
+    return RECOMPUTE_MODES.index(mode) if mode in RECOMPUTE_MODES else 0
 
-    return estimate(case.model, case.mesh, candidate.recipe, place.gpu.memory_bytes)
+
+def _memory(case: Case, candidate: Candidate, place: Place) -> "MemoryEstimate":
+    from traincast.memory import MemoryJob, estimate_job, overheads_of
+
+    job = MemoryJob(case.model, case.mesh, candidate.recipe, overheads_of(place.profile))
+    return estimate_job(job, place.gpu.memory_bytes)
 
 
 def _finish(prepared: Sequence[Prepared]) -> list[RowScore]:
