@@ -5,37 +5,35 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import isnan
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from traincast.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from traincast.lower.breakdown import Breakdown
+    from traincast.lower.context_report import ContextReport
     from traincast.lower.flows import Contention
     from traincast.lower.job import Job, Part
     from traincast.lower.program import Program, Result
+    from traincast.lower.touched import Degradation
     from traincast.memory import MemoryEstimate
     from traincast.scenario import Scenario
     from traincast.topology import Cluster
+    from traincast.topology.links import Spread
 
 Engine = Literal["des", "analytic"]
 Axis = Literal["tp", "cp", "ep", "pp", "dp"]
 ENGINES: tuple[Engine, ...] = ("des", "analytic")
 
 AXES: tuple[Axis, ...] = ("tp", "cp", "ep", "pp", "dp")
-Sharing = Literal["static", "adaptive", "ecmp"]
-SHARINGS: tuple[Sharing, ...] = ("static", "adaptive", "ecmp")
+SharingName = Literal["static", "adaptive", "ecmp"]
+SHARINGS: tuple[SharingName, ...] = ("static", "adaptive", "ecmp")
 """How flows of different kinds share links: `static`, each family by itself; or max-min in the engine, over ideal
 adaptive bundles or by hash."""
+Sharing: TypeAlias = "SharingName | Spread"
+"""By name, or as a spread with its flows and its seed."""
 
 ALWAYS_ASSUMED = ("reading and preparing data takes no time beside the profile's fixed time of a step",)
-
-SHARING_ASSUMED = {
-    "static": "each kind of traffic has its links to itself; groups of one kind share them statically"
-    " (--sharing adaptive)",
-    "adaptive": "messages and gradient buckets share links max-min, spread evenly over parallel ones",
-    "ecmp": "messages and gradient buckets share links max-min, put on parallel ones by hash",
-}
 
 _TERA, _PETA = 1e12, 1e15
 
@@ -117,6 +115,9 @@ class Forecast:
     published: Mapping[str, Any] | None
     source: str | None
     run: Run = field(repr=False, compare=False)
+    context_parallel: "ContextReport | None" = None
+    degraded: "Degradation | None" = None
+    """What defects of the cluster cost, where that was asked for (`traincast.degraded`) and it has any."""
 
     @property
     def cross_node_share(self) -> float:
@@ -155,7 +156,9 @@ class Forecast:
             "traffic": {**axes, "cross_node_share": self.cross_node_share},
             "memory": {**self.memory.as_dict(), "nearest_that_fits": self.nearest_that_fits},
             "interval": {"low_s": None, "high_s": None, "level": None},
+            "context_parallel": self.context_parallel.as_dict() if self.context_parallel else None,
             "link_losses": list(self.link_losses),
+            "degraded": self.degraded.as_dict() if self.degraded else None,
             "assumptions": list(self.assumptions),
             "mesh_signature": self.mesh_signature,
             "published": dict(self.published) if self.published else None,
@@ -176,14 +179,20 @@ def forecast(
 
 def prepare(scenario: "Scenario") -> Prepared:
     """Finds the cluster and the profiles of a scenario. Raises UserError where one is not to be had."""
-    from traincast.lower import Job
     from traincast.scenario import open_cluster
 
     mesh = scenario.mesh
-    cluster = open_cluster(scenario.cluster, mesh.world if mesh.placement is None else 1 + max(mesh.placement))
+    gpus = mesh.world if mesh.placement is None else 1 + max(mesh.placement)
+    return prepare_on(scenario, open_cluster(scenario.cluster, gpus))
+
+
+def prepare_on(scenario: "Scenario", cluster: "Cluster") -> Prepared:
+    """Finds the profiles of a scenario on a cluster that is at hand. Raises UserError where one is not to be had."""
+    from traincast.lower import Job
+
     (first, *others), found = _parts(scenario, cluster)
     profile = first.profile
-    job = Job(scenario.model, mesh, scenario.recipe, profile, cluster, first.gpu, tuple(others))
+    job = Job(scenario.model, scenario.mesh, scenario.recipe, profile, cluster, first.gpu, tuple(others))
     notes = (*scenario.assumptions, *cluster.assumptions, *found)
     if job.recipe.overlap_dp and not job.overlaps_gradients:
         notes = (*notes, f"{profile.name}: gradients are reduced after the last backward where pp > 1")
@@ -240,11 +249,14 @@ def forecast_prepared(
     the engine's alone, so the recurrence refuses it.
     """
     from traincast.lower import lower
+    from traincast.lower.assumed import sharing_assumed
     from traincast.lower.breakdown import breakdown
+    from traincast.lower.context_report import context_report
     from traincast.lower.losses import describe_losses
 
     scenario, job = prepared.scenario, prepared.job
-    lowered = lower(job, fold=fold, contention=_contention(sharing, engine))
+    contention = _contention(sharing, engine)
+    lowered = lower(job, fold=fold, contention=contention)
     result = evaluate(lowered.program, engine)
     parts = breakdown(lowered.program, result)
     traffic = {
@@ -273,12 +285,13 @@ def forecast_prepared(
         traffic=traffic,
         memory=memory,
         nearest_that_fits=_nearest_that_fits(job, memory),
-        assumptions=(*prepared.notes, SHARING_ASSUMED[sharing], *ALWAYS_ASSUMED),
+        assumptions=(*prepared.notes, *sharing_assumed(contention, lowered.paced), *ALWAYS_ASSUMED),
         mesh_signature=job.mesh.signature(),
         link_losses=describe_losses(lowered.program, result),
         published=scenario.published,
         source=scenario.source,
         run=Run(lowered.program, result),
+        context_parallel=context_report(job, lowered.spans),
     )
 
 
@@ -289,9 +302,10 @@ def _contention(sharing: Sharing, engine: Engine) -> "Contention | Literal[False
 
     if sharing == "static":
         return False
+    spread = Spread(sharing) if isinstance(sharing, str) else sharing
     if engine != "des":
-        raise UsageError(f"the recurrence cannot share links ({sharing})", fix="use --engine des")
-    return Contention(Spread(sharing))
+        raise UsageError(f"the recurrence cannot share links ({spread.kind})", fix="use --engine des")
+    return Contention(spread)
 
 
 def _bubble(job: "Job", program: "Program", parts: "Breakdown", step_time_s: float) -> Bubble:
@@ -315,11 +329,12 @@ def _bubble(job: "Job", program: "Program", parts: "Breakdown", step_time_s: flo
 def _nearest_that_fits(job: "Job", memory: "MemoryEstimate") -> tuple[str, ...] | None:
     """The fewest changes that make a job fit, in words; None where it fits already or nothing helps."""
     from traincast.lower.seats import stage_memory_bytes
-    from traincast.memory import nearest_that_fits
+    from traincast.memory import nearest_that_fits, overheads_of
 
     if memory.verdict != "does not fit":
         return None
-    remedy = nearest_that_fits(job.model, job.mesh, job.recipe, min(stage_memory_bytes(job)))
+    limit = min(stage_memory_bytes(job))
+    remedy = nearest_that_fits(job.model, job.mesh, job.recipe, limit, overheads_of(job.profile))
     return None if remedy is None else remedy.changes
 
 
@@ -339,9 +354,10 @@ def evaluate(program: "Program", engine: Engine) -> "Result":
 def memory_of(job: "Job") -> "MemoryEstimate":
     """Memory of every stage of a job on the smallest of its GPUs."""
     from traincast.lower.seats import stage_memory_bytes
-    from traincast.memory import estimate
+    from traincast.memory import MemoryJob, estimate_job, overheads_of
 
-    return estimate(job.model, job.mesh, job.recipe, stage_memory_bytes(job))
+    overheads = overheads_of(job.profile)
+    return estimate_job(MemoryJob(job.model, job.mesh, job.recipe, overheads), stage_memory_bytes(job))
 
 
 def rates_of(job: "Job", step_time_s: float) -> Rates:

@@ -52,7 +52,8 @@ def test_1f1b_by_hand_blocking(run: Run) -> None:
 def test_gradients_and_tail(run: Run) -> None:
     """Backward 1-3, bucket 2-5, so 2 s exposed; then tail operations, then the end of the slower class.
 
-    Waiting for the slower replica at the barrier is bubble, not communication.
+    The faster replica waits in the all-reduce for the slower one, from 3 to 6: that is dp. The slower one's own
+    gradients are not ready before 6: that is bubble.
     """
     bucket, slow_bucket = ReduceBucket(0, 1.0, 3.0), ReduceBucket(0, 5.0, 3.0)
     tail = (TailOp("norm", "dp", 0.5), TailOp("optimizer", "optimizer", 0.25))
@@ -68,9 +69,9 @@ def test_gradients_and_tail(run: Run) -> None:
     )
     program = replace(program, classes=pair)
     found = breakdown(program, run(program))
-    assert present(found.classes_s[0]) == {"compute": 3.0, "bubble": 3.0, "dp": 3.5, "optimizer": 0.25}
+    assert present(found.classes_s[0]) == {"compute": 3.0, "dp": 3.0 + 3.5, "optimizer": 0.25}
     assert present(found.classes_s[1]) == {"compute": 3.0, "bubble": 3.0 + 0.5, "dp": 3.0, "optimizer": 0.25}
-    assert found.mean_s["dp"] == pytest.approx((3.5 + 3 * 3.0) / 4)
+    assert found.mean_s["dp"] == pytest.approx((6.5 + 3 * 3.0) / 4)
 
 
 def test_instructions_are_split_by_their_labels(run: Run) -> None:
@@ -108,3 +109,73 @@ def test_every_class_sums_to_the_step(run: Run, key: tuple[str, int, int, int], 
         assert set(seconds) == set(LABELS)
         assert sum(seconds.values()) == pytest.approx(result.step_time_s, rel=1e-9)
         assert min(seconds.values()) >= -1e-12
+
+
+def lanes(key: tuple[str, int, int, int], slow: tuple[int, ...] = ()) -> Program:
+    """Two pipelines side by side; classes of one stage meet. F 1 s, B 2 s; on the classes `slow` twice as long."""
+    whole, p = uniform_program(key, 1.0, 2.0), key[1]
+    classes = []
+    for lane in (0, 1):
+        for stage, cls in enumerate(whole.classes):
+            pace = 2.0 if lane * p + stage in slow else 1.0
+            times = {kind: pace * cost.duration_s for kind, cost in cls.chunks.items()}
+            chunks = {kind: ChunkCost(seconds, {"compute": seconds}) for kind, seconds in times.items()}
+            before, after = lane * p + (stage - 1) % p, lane * p + (stage + 1) % p
+            other = (1 - lane) * p + stage
+            classes.append(replace(cls, chunks=chunks, previous=before, next=after, meets=(other,)))
+    return replace(whole, classes=tuple(classes))
+
+
+@pytest.mark.parametrize("p2p", ["async", "blocking"])
+def test_waiting_for_a_slower_member_of_the_group_is_that_group(run: Run, p2p: P2PMode) -> None:
+    """One stage, three microbatches (DESIGN section 9: the communication that it waits for).
+
+    Both begin at 0, 2, 4 (forward), 6, 10 and 14 (backward), as the slow one can; the other one works half as long and
+    waits 1, 1, 1, 2 and 2 s in the group's collectives, then 2 s for the end of the step.
+    """
+    program = replace(lanes(("gpipe", 1, 3, 1), slow=(1,)), p2p=p2p)
+    found = breakdown(program, run(program))
+    assert present(found.classes_s[1]) == {"compute": 18.0}
+    assert present(found.classes_s[0]) == {"compute": 9.0, "tp": 7.0, "bubble": 2.0}
+    assert found.bubble_share_of_ideal == 0.0
+
+
+def test_each_group_has_its_own_label(run: Run) -> None:
+    """The class that is met in a cp group is waited for in that group's collective."""
+    program = lanes(("gpipe", 1, 3, 1), slow=(1,))
+    first = replace(program.classes[0], meet_labels={1: "cp"})
+    program = replace(program, classes=(first, program.classes[1]))
+    assert present(breakdown(program, run(program)).classes_s[0]) == {"compute": 9.0, "cp": 7.0, "bubble": 2.0}
+
+
+@pytest.mark.parametrize("p2p", ["async", "blocking"])
+@pytest.mark.parametrize("key", [("1f1b", 4, 8, 1), ("interleaved", 2, 4, 2)])
+def test_a_plain_pipeline_bubble_stays_bubble(run: Run, key: tuple[str, int, int, int], p2p: P2PMode) -> None:
+    """Groups whose members do everything together wait for nobody: (p - 1)(f + b) / v of bubble on every stage."""
+    program = replace(lanes(key), p2p=p2p)
+    found = breakdown(program, run(program))
+    work_s, bubble_s = 3.0 * key[2], 3.0 * (key[1] - 1) / key[3]
+    assert [present(seconds) for seconds in found.classes_s] == 2 * key[1] * [{"compute": work_s, "bubble": bubble_s}]
+    assert found.bubble_share_of_ideal == pytest.approx(bubble_s / work_s)
+
+
+def test_the_tail_waits_for_its_own_stage_at_the_collective_for_other_stages_in_the_bubble(run: Run) -> None:
+    """Two stages, two lanes, one microbatch; the norm is over all four. The slow class is stage 1 of lane 1.
+
+    F 0-1 on stage 0; F 1-2 (slow 1-3) on stage 1, which meets again for B at 3: 3-5 (slow 3-7). The backward of
+    stage 0 meets at 7: 7-9; then the norm.
+    """
+    program = lanes(("1f1b", 2, 1, 1), slow=(3,))
+    tail = (TailOp("norm", "optimizer", 0.5, meets=(0, 1, 2, 3)),)
+    program = replace(program, classes=tuple(replace(cls, tail=tail) for cls in program.classes))
+    found = breakdown(program, run(program))
+    # stage 0 is alike on both lanes; lane 0 has its gradient from stage 1 at 5 and meets lane 1 at 7
+    assert present(found.classes_s[0]) == {"compute": 3.0, "bubble": 4.0, "tp": 2.0, "optimizer": 0.5}
+    assert present(found.classes_s[2]) == {"compute": 3.0, "bubble": 6.0, "optimizer": 0.5}
+    # lane 0 waits for its mate at B (2-3), for its mate to end at the norm (5-7), for stage 0 there (7-9)
+    assert present(found.classes_s[1]) == {"compute": 3.0, "bubble": 1.0 + 2.0, "tp": 1.0 + 2.0, "optimizer": 0.5}
+    assert present(found.classes_s[3]) == {"compute": 6.0, "bubble": 1.0 + 2.0, "optimizer": 0.5}
+    strangers = tuple(replace(cls, meets=()) for cls in program.classes)
+    found = breakdown(replace(program, classes=strangers), run(replace(program, classes=strangers)))
+    # without meetings before it: lane 0 computes on 0-1, 1-2, 2-4, 4-6, lane 1 to 3, 7 and 9
+    assert present(found.classes_s[0]) == {"compute": 3.0, "bubble": 3.0, "optimizer": 3.0 + 0.5}

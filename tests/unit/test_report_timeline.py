@@ -1,18 +1,20 @@
 """Bars of a step, its trace and its picture. Law: bars on a stream never overlap, and fill what ran."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from traincast.engine import simulate
 from traincast.errors import UsageError
-from traincast.forecast import forecast
+from traincast.forecast import forecast, forecast_prepared, prepare
 from traincast.lower.uniform import uniform_program
 from traincast.report.bars import bars, representative_pipeline, waits
 from traincast.report.timeline import Panel, chunk_hue, draw_timeline, time_unit
 from traincast.report.trace import chrome_trace
 from traincast.scenario import load_scenario
+from traincast.topology import Change, degraded
 
 KEYS = [("none", 1, 4, 1), ("gpipe", 3, 4, 1), ("1f1b", 4, 8, 1), ("interleaved", 2, 4, 3)]
 
@@ -66,6 +68,21 @@ def test_what_is_painted_idle_is_the_idle_of_the_title(name, p2p):
     found = forecast(load_scenario(name, [("training.p2p", p2p)]))
     shown = free_share(found.run.program, found.run.result)
     assert shown == pytest.approx(found.bubble.share_of_step, abs=2e-3)
+
+
+def test_a_straggler_leaves_waits_for_its_group_not_idle():
+    """The law holds where ranks of a stage differ: seven mates wait at every pass for the slow GPU, and at the norm."""
+    prepared = prepare(load_scenario("sc21/t1_18p4b", [("parallelism.dp", "1"), ("training.global_batch", "16")]))
+    slow = degraded(prepared.job.cluster, [Change("slow_gpu", "n0/gpu7", rate=0.8)])
+    found = forecast_prepared(replace(prepared, job=replace(prepared.job, cluster=slow)))
+    mates, slowest = found.breakdown.classes_s
+    assert found.run.program.classes[0].ranks == 7
+    shown = free_share(found.run.program, found.run.result) * found.step_time_s
+    assert shown == pytest.approx(mates["bubble"], abs=1e-9)
+    waited = [bar for bar in waits(found.run.program, found.run.result) if bar.kind == "tp"]
+    total_s = sum(bar.end_s - bar.start_s for bar in waited)
+    assert total_s == pytest.approx(mates["tp"] - slowest["tp"], rel=1e-9)
+    assert total_s > 0.1 * found.step_time_s
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4, 5, 8])

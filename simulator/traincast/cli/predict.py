@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traincast.cli.hashes import FlowsOption, SeedOption, hashed, refuse_without_ecmp
 from traincast.cli.output import FormatOption, OutputOption, emit, remark, working, write_file
 from traincast.errors import UsageError
 
@@ -57,6 +58,8 @@ def predict(
             " in the event engine over ideal bundles or by hash.",
         ),
     ] = SharingName.static,
+    ecmp_flows: FlowsOption = None,
+    ecmp_seed: SeedOption = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Also write the step as a Chrome trace.")
     ] = None,
@@ -64,21 +67,33 @@ def predict(
     output: OutputOption = None,
 ) -> None:
     """Forecast one training step: time, rates, breakdown, traffic, memory."""
-    from traincast.forecast import forecast
+    from traincast.degraded import forecast_with_losses
     from traincast.report.forecast_tables import forecast_tables
+    from traincast.report.hash_table import hash_table
     from traincast.scenario import load_scenario
 
+    refuse_without_ecmp(sharing.value, ecmp_flows, ecmp_seed)
     if trace is not None and output is not None and trace.resolve() == output.resolve():
         raise UsageError(f"{trace} is also the file of -o", where="--trace", fix="give the two files two names")
     loaded = load_scenario(scenario, parse_overrides(overrides or ()))
     if overrides and loaded.published:
         note = "the published figure is left out: --set asks for another job than the one that was measured"
         loaded = replace(loaded, published=None, assumptions=(*loaded.assumptions, note))
+    spread = None
     with working(f"forecasting {loaded.name}"):
-        outcome = forecast(loaded, engine=engine.value, sharing=sharing.value)
+        if sharing is SharingName.ecmp:
+            spread = hashed(loaded, ecmp_flows, ecmp_seed, engine.value)
+            outcome = spread.chosen()["median"][1]
+        else:
+            outcome = forecast_with_losses(
+                loaded, engine=engine.value, sharing="adaptive" if sharing is SharingName.adaptive else "static"
+            )
     if trace is not None:
         _write_trace(trace, outcome.run, outcome.scenario)
-    emit(outcome.as_dict(), forecast_tables(outcome), fmt, output)
+    tables = forecast_tables(outcome)
+    if spread is not None and len(spread.seeds) > 1:
+        tables = (tables[0], hash_table(spread), *tables[1:])
+    emit(outcome.as_dict() | {"ecmp": spread.as_dict() if spread else None}, tables, fmt, output)
 
 
 def parse_overrides(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from traincast.lower.program import LABELS, ClassResult, Floats, Label, Program, RankClass, Result
-from traincast.schedule.types import Instruction
+from traincast.lower.program import LABELS, ClassResult, Floats, Label, Program, Result
+from traincast.lower.waits import OwnTimes, met_at_tail_s, met_s, own_times
 
 Seconds = Mapping[Label, float]
 
@@ -18,10 +18,10 @@ class Breakdown:
     """Seconds per label; every entry sums to the step time.
 
     `classes_s` and `stages_s` are in order of class and stage, `mean_s` is over the ranks. `exposed_dp_s` is
-    the part of `mean_s` in which ranks wait for running gradient communication. `bubble_share_of_ideal` is
-    taken on the busiest stage, whose work is the ideal time of the pipeline: its waiting for other stages
-    (transfers left out) beside its work, (p - 1) / (m v) for uniform stages (SC21 §2.2). Lighter stages wait more,
-    which is imbalance, not the schedule's bubble.
+    the part of `mean_s` in which ranks wait for gradient communication, or for others to join it.
+    `bubble_share_of_ideal` is taken on the busiest stage, whose work is the ideal time of the pipeline: its waiting for
+    other stages (transfers and meetings left out) beside its work, (p - 1) / (m v) for uniform stages (SC21 §2.2).
+    Lighter stages wait more, which is imbalance, not the schedule's bubble.
     """
 
     classes_s: tuple[Seconds, ...]
@@ -35,18 +35,23 @@ def breakdown(program: Program, result: Result) -> Breakdown:
     """The breakdown of a result of `program`.
 
     A class is labelled by what its compute stream does: an instruction by its `labels_s`, a tail operation by
-    its label. While it waits, by the communication that it waits for and that is running: `pp` for the input
-    of the next instruction (with blocking p2p: any transfer of the exchange), `dp` for a gradient bucket. All
-    other waiting, for a neighbour to compute, for those it meets, for the end of the step, is `bubble`. Where steps are
-    rolling, a class's step begins with its first instruction.
+    its label. While it waits, by the communication that it waits for:
+
+    - `pp` while the input of its next instruction is under way (with blocking p2p: any transfer of the exchange);
+    - the axis of the group, tp above all, once it is ready itself but another class that it meets at the instruction is
+      not: it stands in that group's collective;
+    - `dp` from when it has arrived at a gradient bucket, whether others arrive later or it is being reduced;
+    - in the tail likewise the axis of the group, or the operation's label, while others of its own stage are not ready.
+
+    All other waiting, for another stage to compute, for its own gradients, for the end of the step, is `bubble`. Where
+    steps are rolling, a class's step begins with its first instruction.
     """
-    asynchronous = program.p2p == "async"
+    owns = own_times(program, result)
     tables = []
-    for cls, times in zip(program.classes, result.classes, strict=True):
-        order = program.schedule[cls.stage]
-        begin_s = times.begin_s * program.rolling
-        tables.append(_label(cls, order, times, asynchronous, begin_s))
-        tables[-1]["bubble"] += result.step_time_s - (times.finish_s - begin_s)
+    for index, own in enumerate(owns):
+        begin_s = own.times.begin_s * program.rolling
+        tables.append(_label(program, index, owns, begin_s))
+        tables[-1]["bubble"] += result.step_time_s - (own.times.finish_s - begin_s)
     weights = np.array([cls.ranks for cls in program.classes], dtype=np.float64)
     seconds = np.array([[table[label] for label in LABELS] for table in tables])
     stages, p = np.array([cls.stage for cls in program.classes]), len(program.schedule)
@@ -56,54 +61,50 @@ def breakdown(program: Program, result: Result) -> Breakdown:
         stages_s=tuple(_mean(seconds[on], weights[on]) for on in (stages == s for s in range(p))),
         mean_s=mean_s,
         exposed_dp_s=mean_s["dp"],
-        bubble_share_of_ideal=_measured_bubble(program, result),
+        bubble_share_of_ideal=_measured_bubble(program, owns),
     )
 
 
-def _label(
-    cls: RankClass, order: Sequence[Instruction], times: ClassResult, asynchronous: bool, begin_s: float
-) -> dict[Label, float]:
+def _label(program: Program, index: int, owns: Sequence[OwnTimes], begin_s: float) -> dict[Label, float]:
     """Seconds per label of one class from `begin_s` up to its own end."""
+    own = owns[index]
+    cls, times = own.cls, own.times
     seconds: dict[Label, float] = dict.fromkeys(LABELS, 0.0)
-    for key, count in Counter((i.kind, i.chunk) for i in order).items():
+    for key, count in Counter((i.kind, i.chunk) for i in own.links.instructions).items():
         for label, part_s in cls.chunks[key].labels_s.items():
             seconds[label] += count * part_s
-    gap_begin_s = _gap_begin_s(order, times, begin_s)
-    waited_s = float(np.sum(times.start_s - gap_begin_s))
-    transfer_s = _transfer_s(order, times, asynchronous, begin_s)
-    done_s = pipeline_end_s(times)
-    if not asynchronous:
-        done_s = max(pipeline_end_s(times), float(np.max(_present(times.output_end_s), initial=0.0)))
-        waited_s += done_s - pipeline_end_s(times)
+    idle_s = float(np.sum(times.start_s - _gap_begin_s(times, begin_s))) + own.done_s - own.computed_s
+    transfer_s = _transfer_s(own, begin_s)
     seconds["pp"] += transfer_s
-    seconds["bubble"] += waited_s - transfer_s
-    reduced_s = max(done_s, float(np.max(times.bucket_end_s, initial=0.0)))
-    exposed_s = _overlap(times.bucket_start_s, times.bucket_end_s, done_s, reduced_s)
+    met = met_s(own, owns, begin_s)
+    for label, waited_s in met.items():
+        seconds[label] += waited_s
+    seconds["bubble"] += idle_s - transfer_s - sum(met.values())
+    exposed_s = _overlap(own.arrived_s, times.bucket_end_s, own.done_s, own.reduced_s)
     seconds["dp"] += exposed_s
-    seconds["bubble"] += reduced_s - done_s - exposed_s
-    for op, begin_s, end_s in zip(cls.tail, times.tail_start_s, times.tail_end_s, strict=True):
-        seconds["bubble"] += float(begin_s) - reduced_s
-        seconds[op.label] += float(end_s - begin_s)
-        reduced_s = float(end_s)
+    seconds["bubble"] += own.reduced_s - own.done_s - exposed_s
+    for position, op in enumerate(cls.tail):
+        ready_s, start_s = own.tail_ready_s(position), float(times.tail_start_s[position])
+        met = met_at_tail_s(program, index, position, owns) if start_s > ready_s else {}
+        for label, waited_s in met.items():
+            seconds[label] += waited_s
+        seconds[op.label] += float(times.tail_end_s[position]) - start_s
+        seconds["bubble"] += start_s - ready_s - sum(met.values())
     return seconds
 
 
-def _gap_begin_s(order: Sequence[Instruction], times: ClassResult, begin_s: float) -> Floats:
+def _gap_begin_s(times: ClassResult, begin_s: float) -> Floats:
     """When the wait before each instruction begins: at the end of the one before it, first at `begin_s`."""
-    begin: Floats = np.append(begin_s, times.end_s[:-1])[: len(order)]
+    begin: Floats = np.append(begin_s, times.end_s[:-1])[: len(times.start_s)]
     return begin
 
 
-def _transfer_s(order: Sequence[Instruction], times: ClassResult, asynchronous: bool, begin_s: float) -> float:
+def _transfer_s(own: OwnTimes, begin_s: float) -> float:
     """Time that a class waits, from `begin_s` on, while a message of its own is under way."""
-    if asynchronous:
-        return _overlap(times.input_start_s, times.input_end_s, _gap_begin_s(order, times, begin_s), times.start_s)
+    times = own.times
+    if own.asynchronous:
+        return _overlap(times.input_start_s, times.input_end_s, _gap_begin_s(times, begin_s), times.start_s)
     return _union(times, begin_s)
-
-
-def pipeline_end_s(times: ClassResult) -> float:
-    """When the class has computed its last instruction."""
-    return float(times.end_s[-1]) if len(times.end_s) else 0.0
 
 
 def _present(seconds: Floats) -> Floats:
@@ -133,15 +134,14 @@ def _mean(seconds: Floats, weights: Floats) -> Seconds:
     return dict(zip(LABELS, means.tolist(), strict=True))
 
 
-def _measured_bubble(program: Program, result: Result) -> float:
-    """Waiting of the busiest class in the pipeline phase, transfers left out, by its work."""
-    begins_s = [times.begin_s * program.rolling for times in result.classes]
-    ends_s = [pipeline_end_s(times) for times in result.classes]
-    span_s = max((end - begin for begin, end in zip(begins_s, ends_s, strict=True)), default=0.0)
-    work_s = [float(np.sum(times.end_s - times.start_s)) for times in result.classes]
+def _measured_bubble(program: Program, owns: Sequence[OwnTimes]) -> float:
+    """Waiting of the busiest class in the pipeline phase, transfers and meetings left out, by its work."""
+    begins_s = [own.times.begin_s * program.rolling for own in owns]
+    span_s = max((own.computed_s - begin for own, begin in zip(owns, begins_s, strict=True)), default=0.0)
+    work_s = [float(np.sum(own.times.end_s - own.times.start_s)) for own in owns]
     busiest = int(np.argmax(work_s))
-    cls, times = program.classes[busiest], result.classes[busiest]
     if work_s[busiest] == 0.0:
         return 0.0
-    transfer_s = _transfer_s(program.schedule[cls.stage], times, program.p2p == "async", begins_s[busiest])
-    return max(span_s - work_s[busiest] - transfer_s, 0.0) / work_s[busiest]
+    own, begin_s = owns[busiest], begins_s[busiest]
+    communication_s = _transfer_s(own, begin_s) + sum(met_s(own, owns, begin_s).values())
+    return max(span_s - work_s[busiest] - communication_s, 0.0) / work_s[busiest]

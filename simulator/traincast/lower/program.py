@@ -120,6 +120,8 @@ class RankClass:
     next: int
     meets: tuple[int, ...] = ()
     dp_meets: tuple[int, ...] = ()
+    meet_labels: Mapping[int, Label] = field(default_factory=dict)
+    """Class of `meets` -> axis of the group in which it is met, where that is not tp."""
     buckets: tuple[ReduceBucket, ...] = ()
     tail: tuple[TailOp, ...] = ()
 

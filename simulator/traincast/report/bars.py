@@ -1,11 +1,14 @@
 """What one representative pipeline did, as bars on streams: the common source of timelines and traces."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from traincast.lower.program import ClassResult, Label, Program, RankClass, Result
+from traincast.lower.waits import OwnTimes, met_at_tail_s, own_times
 from traincast.schedule.types import Pass
 
 Stream = Literal["compute", "pp-recv", "pp-send", "dp"]
@@ -14,6 +17,7 @@ STREAMS: tuple[Stream, ...] = ("compute", "pp-recv", "pp-send", "dp")
 PASS_NAMES: dict[Pass, str] = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 MESSAGE = "pp"
 REDUCTION = "dp"
+GROUP = "tp"
 
 
 @dataclass(frozen=True)
@@ -57,42 +61,59 @@ def bars(program: Program, result: Result) -> tuple[Bar, ...]:
 
 
 def waits(program: Program, result: Result) -> tuple[Bar, ...]:
-    """When each stage of the representative pipeline waits for communication that is running, as `breakdown` counts it.
+    """When each stage of the representative pipeline waits for communication, as `breakdown` counts it.
 
     What else a stage does not compute is the bubble. Bars of one stage may overlap where several messages run.
     """
+    owns = own_times(program, result)
     found: list[Bar] = []
     for index in representative_pipeline(program):
-        stage, outcome = program.classes[index].stage, result.classes[index]
-        times = [(MESSAGE, *both) for both in _message_waits(program, outcome)]
-        times += [(REDUCTION, *both) for both in _reduction_waits(program, outcome)]
+        own = owns[index]
+        begin_s = own.times.begin_s * program.rolling
+        times = [(MESSAGE, *both) for both in _message_waits(own, begin_s)]
+        times += [(GROUP, *both) for both in _group_waits(program, index, owns, begin_s)]
+        times += [(REDUCTION, *both) for both in _reduction_waits(own)]
         found += [
-            Bar(stage, "compute", kind, f"wait for {kind}", start, end) for kind, start, end in times if end > start
+            Bar(own.cls.stage, "compute", kind, f"wait for {kind}", start, end)
+            for kind, start, end in times
+            if end > start
         ]
     return tuple(found)
 
 
-def _message_waits(program: Program, outcome: ClassResult) -> Iterator[tuple[float, float]]:
+def _message_waits(own: OwnTimes, begin_s: float) -> Iterator[tuple[float, float]]:
     """A blocking stage waits for every transfer of its own, another one for the input of its next pass."""
-    free_s = outcome.begin_s * program.rolling
+    outcome, free_s = own.times, begin_s
     inputs = zip(outcome.input_start_s, outcome.input_end_s, outcome.start_s, outcome.end_s, strict=True)
-    for begin_s, arrived_s, start_s, end_s in inputs:
-        if program.p2p == "async":
-            yield max(float(begin_s), float(free_s)), min(float(arrived_s), float(start_s))
+    for sent_s, arrived_s, start_s, end_s in inputs:
+        if own.asynchronous:
+            yield max(float(sent_s), float(free_s)), min(float(arrived_s), float(start_s))
         else:
-            yield float(begin_s), float(arrived_s)
+            yield float(sent_s), float(arrived_s)
         free_s = end_s
-    if program.p2p != "async":
+    if not own.asynchronous:
         yield from zip(map(float, outcome.output_start_s), map(float, outcome.output_end_s), strict=True)
 
 
-def _reduction_waits(program: Program, outcome: ClassResult) -> Iterator[tuple[float, float]]:
-    """The part of each gradient bucket that runs after the stage's last pass, and its last message if it blocks."""
-    done_s = float(outcome.end_s[-1]) if len(outcome.end_s) else 0.0
-    if program.p2p != "async":
-        done_s = max([done_s, *(float(end_s) for end_s in outcome.output_end_s if not math.isnan(end_s))])
-    for start_s, end_s in zip(outcome.bucket_start_s, outcome.bucket_end_s, strict=True):
-        yield max(float(start_s), done_s), float(end_s)
+def _group_waits(
+    program: Program, index: int, owns: Sequence[OwnTimes], begin_s: float
+) -> Iterator[tuple[float, float]]:
+    """When the stage was ready and others of its groups were not: for a pass, or for an operation of the tail."""
+    own = owns[index]
+    if own.cls.meets:
+        yield from zip(np.maximum(own.ready_s, begin_s).tolist(), own.times.start_s.tolist(), strict=True)
+    for position in range(len(own.cls.tail)):
+        ready_s = own.tail_ready_s(position)
+        yield ready_s, ready_s + sum(met_at_tail_s(program, index, position, owns).values())
+
+
+def _reduction_waits(own: OwnTimes) -> Iterator[tuple[float, float]]:
+    """The part of each gradient bucket, from when the stage had arrived at it, that is after its last pass.
+
+    Or after its last message if it blocks.
+    """
+    for arrived_s, end_s in zip(own.arrived_s.tolist(), own.times.bucket_end_s.tolist(), strict=True):
+        yield max(arrived_s, own.done_s), end_s
 
 
 def _instructions(program: Program, rank_class: RankClass, outcome: ClassResult) -> Iterator[Bar]:

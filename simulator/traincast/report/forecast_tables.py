@@ -8,16 +8,20 @@ from traincast.report.tables import Cell, Table
 
 if TYPE_CHECKING:
     from traincast.forecast import Forecast
+    from traincast.lower.context_report import ContextReport
+    from traincast.lower.touched import Degradation
 
 _GB, _GIB = 1e9, 2.0**30
 _SHOWN_STAGES = 4
 
 
 def forecast_tables(forecast: "Forecast") -> tuple[Table, ...]:
-    """Summary, published figure where there is one, breakdown, traffic, memory, assumptions."""
+    """Summary, published figure and defects where there are any, breakdown, traffic, memory, assumptions."""
     tables = [summary_table(forecast)]
     if forecast.published:
         tables.append(published_table(forecast, forecast.published))
+    if forecast.degraded:
+        tables += [loss_table(forecast.degraded), defects_table(forecast.degraded)]
     tables += [
         breakdown_table(forecast),
         traffic_table(forecast),
@@ -64,7 +68,20 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
     yield "memory", memory.verdict, None, f"stage {memory.worst.stage} needs {need} of {limit}"
     if memory.verdict == "does not fit":
         yield "nearest that fits", ", ".join(forecast.nearest_that_fits or ("none found",)), None, None
+    if (context := forecast.context_parallel) is not None:
+        yield "context parallelism", context.kind, None, _context_words(context)
+        need = f"{context.direction}, to be no slower than attention; reachable here: {context.available_bytes_per_s / _GB:.3g} GB/s"
+        yield "rate required", _number(context.required_bytes_per_s / _GB), "GB/s per GPU", need
     yield "mesh signature", forecast.mesh_signature, None, None
+
+
+def _context_words(context: "ContextReport") -> str:
+    """Whether the network keeps up with attention, and up to which cp it would."""
+    bound = f"{context.bound}-bound on cp {context.cp}"
+    if context.pays_to_cp is None:
+        return f"{bound}; attention outlasts the exchange at any cp"
+    up_to = f"up to cp {context.pays_to_cp}" if context.pays_to_cp else "at no cp"
+    return f"{bound}; on these wires attention outlasts the exchange {up_to}"
 
 
 def _engine_words(forecast: "Forecast") -> str:
@@ -100,6 +117,30 @@ def published_pairs(forecast: "Forecast", published: Mapping[str, Any]) -> Itera
     tokens = published.get("tokens_per_s_per_gpu")
     if tokens:
         yield "tokens per GPU", "1/s", float(tokens), forecast.rates.tokens_per_s_per_gpu
+
+
+def loss_table(degraded: "Degradation") -> Table:
+    """The step on this cluster beside that on the clean one."""
+    rows = (
+        ("step time, nothing wrong", _number(degraded.clean_step_time_s), "s"),
+        ("step time here", _number(degraded.step_time_s), "s"),
+        ("loss", _number(degraded.loss_s), "s"),
+        ("loss", Cell(degraded.loss_percent, f"{degraded.loss_percent:+.2f}"), "%"),
+    )
+    return Table("Degraded cluster", ("figure", "value", "unit"), rows)
+
+
+def defects_table(degraded: "Degradation") -> Table:
+    """A row for each defect and family of groups that it touches."""
+    rows: list[tuple[object, ...]] = []
+    for one in degraded.defects:
+        for family in one.families:
+            ranks = ", ".join(map(str, family.first_ranks))
+            rows.append((one.loss, family.family, family.touched, family.groups, family.changed, ranks))
+        if not one.families:
+            rows.append((one.loss, "none", 0, None, 0, None))
+    columns = ("defect", "groups that pass it", "how many", "of", "cost differs", "ranks of the first")
+    return Table("Defects and the groups that they touch", columns, tuple(rows))
 
 
 def breakdown_table(forecast: "Forecast") -> Table:

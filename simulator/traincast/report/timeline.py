@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from traincast.errors import UsageError
 from traincast.lower.program import Program, Result
-from traincast.report.bars import MESSAGE, REDUCTION, Bar, bars, representative_pipeline, waits
+from traincast.report.bars import GROUP, MESSAGE, REDUCTION, Bar, bars, representative_pipeline, waits
 from traincast.schedule import PassTimes, ScheduleKey
 from traincast.schedule.placement import family
 from traincast.units import format_time
@@ -30,11 +30,12 @@ _OTHER_HUES: Mapping[str, str] = {
     MESSAGE: "#d9534f",
     REDUCTION: "#f0ad4e",
     "optimizer": "#7a5195",
-    "tp": "#c77cba",
+    GROUP: "#c77cba",
 }
 _WAIT_HUES: Mapping[str, tuple[str, str]] = {
     MESSAGE: ("#f6d9d8", "wait for a message"),
     REDUCTION: ("#fbe3c0", "wait for gradients"),
+    GROUP: ("#efdcec", "wait for others of the group"),
 }
 _IDLE, _INK, _DEFAULT_HUE = "#eceff1", "#263238", "#90a4ae"
 

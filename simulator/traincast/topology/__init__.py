@@ -3,7 +3,7 @@ span)."""
 
 from traincast.topology.cluster import TIERS, Cluster, Tier, make_cluster
 from traincast.topology.clusters import hdr4_a100, node_cluster, selene, tree_cluster
-from traincast.topology.degrade import Change, degraded, without_nodes
+from traincast.topology.degrade import Change, Loss, clean, degraded, without_nodes
 from traincast.topology.fattree import FatTree, FatTreePlan, plan_fat_tree
 from traincast.topology.load import ClusterSummary, list_clusters, load_cluster
 from traincast.topology.mixed import NodeGroup, mixed_cluster
@@ -18,12 +18,14 @@ __all__ = [
     "ClusterSummary",
     "FatTree",
     "FatTreePlan",
+    "Loss",
     "NodeDesign",
     "NodeGroup",
     "NodeRequest",
     "Route",
     "Span",
     "Tier",
+    "clean",
     "degraded",
     "family_spans",
     "hdr4_a100",

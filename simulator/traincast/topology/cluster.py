@@ -13,8 +13,9 @@ have
 - ``spine``: ``latency_s``, ``pod``, ``block`` (leaves and spines that reach each other without a core switch)
 - ``core``: ``latency_s``
 
-Imported clusters add ``host`` (the node's own name) to GPUs, ``port_bytes_per_s`` to NICs, and ``units`` to switches
-that stand for several boxes, or for none.
+Imported clusters add ``host`` (the node's own name) to GPUs, ``port_bytes_per_s`` to NICs, ``units`` to switches
+that stand for several boxes, or for none, and ``seen`` to switches (``whole``: the file lists all their ports;
+``partly``: only their peers show them).
 
 Every edge has ``bandwidth_bytes_per_s`` (raw, per direction, all parallel
 links together), ``latency_s`` (one way, of the link alone), ``kind`` (``nvlink``, ``pcie``, ``c2c``, ``cpu``,
@@ -23,8 +24,8 @@ adaptive routing would: traffic is spread over it evenly.
 """
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import networkx as nx
 import numpy as np
@@ -32,6 +33,9 @@ import numpy.typing as npt
 
 from traincast.errors import TopologyError
 from traincast.topology.flat import Fabric, flatten
+
+if TYPE_CHECKING:
+    from traincast.topology.degrade import Loss
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -49,7 +53,8 @@ class Cluster:
     `gpus` are graph keys in physical order (node by node) without the dead ones, `gpu_model` the catalogue
     name of each, `node_index` the node of each (numbers may have gaps). `gpus_per_node` and `nics_per_node`
     are those of most nodes. `fabric` holds the flattened arrays. `gpu_speed` is the share of its rate that
-    each GPU reaches, 1.0 unless it is degraded; it cannot be written to.
+    each GPU reaches, 1.0 unless it is degraded; it cannot be written to. A cluster with defects has in `whole`
+    the one that it was made of, and in `losses` what was changed about that, in order.
     """
 
     name: str
@@ -62,6 +67,8 @@ class Cluster:
     assumptions: tuple[str, ...]
     fabric: Fabric
     gpu_speed: Floats
+    whole: "Cluster | None" = field(default=None, repr=False)
+    losses: "tuple[Loss, ...]" = ()
 
     @property
     def nodes(self) -> int:

@@ -1,11 +1,12 @@
 """What is wrong with a cluster, as changes to its graph: slow and dead parts, cut and missing cables.
 
 `degraded` is pure: it copies the graph, applies the changes and flattens it anew, so that only what hangs on the
-changed parts differs. Every change adds a line to the assumptions that states what is lost.
+changed parts differs. Every change adds a line to the assumptions that states what is lost. The result remembers the
+cluster that it was made of and what was changed, so that `clean` can undo it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import networkx as nx
@@ -38,6 +39,16 @@ class Change:
     """Place in a file, for error messages."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What a change takes away: the part in one word, the loss in words, and the share of the part that is left."""
+
+    change: Change
+    part: str
+    words: str
+    left: float
+
+
 def degraded(cluster: Cluster, changes: Iterable[Change]) -> Cluster:
     """The cluster with the changes applied, in the order given.
 
@@ -52,18 +63,33 @@ def degraded(cluster: Cluster, changes: Iterable[Change]) -> Cluster:
     for key, data in graph.nodes(data=True):
         if data["kind"] == "gpu":
             gpus_of.setdefault(data["node"], []).append(key)
-    lost, absent = [], []
+    losses, absent = [], []
     for change in changes:
         try:
             if change.kind == "absent_node":
                 absent.append(_absent_node(graph, gpus_of, change))
+                losses.append(Loss(change, change.part, f"{change.part} is not used", 0.0))
             else:
-                lost.append(_APPLY[change.kind](graph, change))
+                losses.append(_APPLY[change.kind](graph, change))
         except TopologyError as error:
             raise TopologyError(error.message, fix=error.fix, where=change.where or None) from error
+    notes = [f"degraded: {loss.words}" for loss in losses if loss.change.kind != "absent_node"]
     if absent:
-        lost.append(f"nodes {ranges_text(absent)} are not used ({sum(len(gpus_of[n]) for n in set(absent))} GPUs)")
-    return make_cluster(cluster.name, graph, (*cluster.assumptions, *lost))
+        notes.append(f"nodes {ranges_text(absent)} are not used ({sum(len(gpus_of[n]) for n in set(absent))} GPUs)")
+    changed = make_cluster(cluster.name, graph, (*cluster.assumptions, *notes))
+    if cluster.whole is None and all(change.kind == "absent_node" for change in changes):
+        return changed  # nodes that are left out on purpose are no defect
+    return replace(changed, whole=cluster.whole or cluster, losses=(*cluster.losses, *losses))
+
+
+def clean(cluster: Cluster) -> Cluster:
+    """The cluster with nothing wrong: of the same nodes, all parts are there and do what they should.
+
+    A cluster without defects is returned as it is.
+    """
+    if cluster.whole is None:
+        return cluster
+    return degraded(cluster.whole, [loss.change for loss in cluster.losses if loss.change.kind == "absent_node"])
 
 
 def without_nodes(cluster: Cluster, nodes: Iterable[int]) -> Cluster:
@@ -93,38 +119,39 @@ def ranges_text(numbers: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
 
 
-def _slow_nic(graph: "nx.Graph[str]", change: Change) -> str:
+def _slow_nic(graph: "nx.Graph[str]", change: Change) -> Loss:
     nic = _part(graph, change.part, "nic")
     leaf = next((key for key in graph[nic] if graph.nodes[key]["kind"] == "leaf"), None)
     if leaf is None:
         raise TopologyError(f"{nic} has no cable that could be slow", fix="leave the change out")
-    return _slow(graph, nic, leaf, change.rate, nic)
+    return _slow(graph, (nic, leaf), change, nic)
 
 
-def _slow_link(graph: "nx.Graph[str]", change: Change) -> str:
+def _slow_link(graph: "nx.Graph[str]", change: Change) -> Loss:
     a, b = _edge(graph, change)
     for key in (a, b):
         # nodes with equal designs are worked out once: this one is no longer equal
         _mark_node(graph, graph.nodes[key].get("node"), f"{a}-{b} at {change.rate:g}")
-    return _slow(graph, a, b, change.rate, f"{a}-{b}")
+    return _slow(graph, (a, b), change, f"{a}-{b}")
 
 
-def _slow(graph: "nx.Graph[str]", a: str, b: str, rate: float, name: str) -> str:
-    edge = graph.edges[a, b]
+def _slow(graph: "nx.Graph[str]", pair: tuple[str, str], change: Change, name: str) -> Loss:
+    edge, rate = graph.edges[pair], change.rate
     whole = edge["bandwidth_bytes_per_s"]
     edge["bandwidth_bytes_per_s"] = whole * _share(rate, name)
     left, was = format_bandwidth(edge["bandwidth_bytes_per_s"]), format_bandwidth(whole)
-    return f"degraded: {name} carries {left} of {was} ({_percent(rate - 1.0)})"
+    return Loss(change, name, f"{name} carries {left} of {was} ({_percent(rate - 1.0)})", rate)
 
 
-def _slow_gpu(graph: "nx.Graph[str]", change: Change) -> str:
+def _slow_gpu(graph: "nx.Graph[str]", change: Change) -> Loss:
     gpu = _part(graph, change.part, "gpu")
     data = graph.nodes[gpu]
     data["speed"] = data.get("speed", 1.0) * _share(change.rate, gpu)
-    return f"degraded: {gpu} computes at {100 * data['speed']:.3g} % of its speed ({_percent(data['speed'] - 1.0)})"
+    words = f"{gpu} computes at {100 * data['speed']:.3g} % of its speed ({_percent(data['speed'] - 1.0)})"
+    return Loss(change, gpu, words, data["speed"])
 
 
-def _cut_uplinks(graph: "nx.Graph[str]", change: Change) -> str:
+def _cut_uplinks(graph: "nx.Graph[str]", change: Change) -> Loss:
     """The fullest bundles lose cables first, so that what is left stays as even as can be."""
     key = _part(graph, change.part, "leaf", "spine")
     above = _ABOVE[graph.nodes[key]["kind"]]
@@ -138,20 +165,21 @@ def _cut_uplinks(graph: "nx.Graph[str]", change: Change) -> str:
         _remove_links(graph, key, other, 1)
     left = sum(graph.edges[key, other]["bandwidth_bytes_per_s"] for other in up if graph.has_edge(key, other))
     rates = f"{format_bandwidth(left)} of {format_bandwidth(whole)}"
-    return f"degraded: {key} lost {change.count} of {have} uplinks: {rates} ({_percent(left / whole - 1.0)})"
+    words = f"{key} lost {change.count} of {have} uplinks: {rates} ({_percent(left / whole - 1.0)})"
+    return Loss(change, key, words, left / whole)
 
 
-def _missing_cable(graph: "nx.Graph[str]", change: Change) -> str:
+def _missing_cable(graph: "nx.Graph[str]", change: Change) -> Loss:
     a, b = _edge(graph, change)
     rate = graph.edges[a, b]["bandwidth_bytes_per_s"]
     graph.remove_edge(a, b)
-    return f"degraded: no cable from {a} to {b} ({format_bandwidth(rate)} lost)"
+    return Loss(change, f"{a}-{b}", f"no cable from {a} to {b} ({format_bandwidth(rate)} lost)", 0.0)
 
 
-def _dead_gpu(graph: "nx.Graph[str]", change: Change) -> str:
+def _dead_gpu(graph: "nx.Graph[str]", change: Change) -> Loss:
     gpu = _part(graph, change.part, "gpu")
     graph.nodes[gpu]["dead"] = True
-    return f"degraded: {gpu} is dead; ranks go on with the next GPU"
+    return Loss(change, gpu, f"{gpu} is dead; ranks go on with the next GPU", 0.0)
 
 
 def _absent_node(graph: "nx.Graph[str]", gpus_of: Mapping[int, Sequence[str]], change: Change) -> int:
@@ -163,7 +191,7 @@ def _absent_node(graph: "nx.Graph[str]", gpus_of: Mapping[int, Sequence[str]], c
     return int(number)
 
 
-_APPLY: Final[dict[Kind, Callable[["nx.Graph[str]", Change], str]]] = {
+_APPLY: Final[dict[Kind, Callable[["nx.Graph[str]", Change], Loss]]] = {
     "slow_nic": _slow_nic,
     "slow_link": _slow_link,
     "slow_gpu": _slow_gpu,
@@ -174,8 +202,10 @@ _APPLY: Final[dict[Kind, Callable[["nx.Graph[str]", Change], str]]] = {
 
 
 def _mark_node(graph: "nx.Graph[str]", node: int | None, mark: str) -> None:
+    if node is None:
+        return
     for key, data in graph.nodes(data=True):
-        if node is not None and data["kind"] == "gpu" and data["node"] == node:
+        if data["kind"] == "gpu" and data["node"] == node:
             graph.nodes[key]["design"] = f"{data['design']}, {mark}"
 
 
