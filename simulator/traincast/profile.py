@@ -5,8 +5,9 @@ residual; what each constant means is in `CONSTANTS`, and the equation that uses
 """
 
 import difflib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "gemm.ramp_k": ("count", "steps of K that a tile loses to prologue and epilogue"),
     "gemm.wave_weight": ("ratio", "share of an incomplete last wave that is paid"),
     "gemm.small_tile": ("ratio", "efficiency lost by each halving of the tile"),
+    "gemm.unaligned": ("ratio", "share of the dense peak of products whose rows are no multiples of 16 bytes"),
     "attention.flash_forward": ("ratio", "share of the dense peak of a long flash attention forward"),
     "attention.flash_backward": ("ratio", "the same backward"),
     "attention.ramp": ("count", "tokens of keys at which flash attention reaches half its plateau"),
@@ -34,7 +36,9 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "optimizer.bytes_per_parameter": ("count", "memory traffic of one optimiser step per local parameter"),
     "step.fixed": ("time", "time of a step outside its operators: data, logging, timers, synchronisation"),
     "overlap.slowdown": ("ratio", "extra time of compute while NCCL runs beside it"),
+    "pass.fixed": ("time", "what each pass of a pipeline costs beside its operators: the host exchanges and waits"),
     "collective.handover": ("time", "what a collective costs inside a layer beyond its own time"),
+    "collective.skew": ("time", "spread (standard deviation) with which ranks arrive at a collective inside a layer"),
     "network.launch": ("time", "time of an empty collective (t0)"),
     "network.intra_latency": ("ratio", "factor on NCCL's latencies inside a node"),
     "network.intra_efficiency": ("ratio", "factor on NCCL's bandwidths inside a node"),
@@ -44,8 +48,31 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "network.inter_mixing": ("ratio", "mixing term across nodes"),
     "network.one_efficiency": ("ratio", "further factor across nodes for groups with one of several GPUs of a node"),
     "network.some_efficiency": ("ratio", "the same for groups with some of them, more than one"),
+    "network.process_launch": ("time", "launch of each further GPU that one process drives (nccl-tests -g 8)"),
+    "network.runtime_launch": ("time", "time that a framework's runtime adds to a measured collective (XLA)"),
+    "network.base_latency": ("ratio", "further factor on NCCL's base latencies"),
+    "network.edge_steps": ("count", "steps of a ring that a chunk takes beyond those that carry it on"),
+    "network.nvls_latency": ("ratio", "factor on NCCL's latency of NVLink SHARP"),
+    "network.nvls_efficiency": ("ratio", "factor on the bandwidth of NVLink SHARP"),
+    "network.nvls_mixing": ("ratio", "mixing term of NVLink SHARP"),
+    "network.hop": ("time", "latency of a network hop beyond NCCL's and the cables'"),
+    "network.ring_hop": ("time", "the same again in rings"),
+    "network.ring_overlap": ("ratio", "how far latency and transfer of a ring overlap, per doubling of its nodes"),
+    "network.wire_efficiency": ("ratio", "share of the NIC rate that NCCL assumes which the fabric carries"),
+    "exchange.launch": ("time", "time of an empty all-to-all beyond that of another collective"),
+    "exchange.handshake": ("time", "time that blocks above 16 KiB cost beyond smaller ones"),
+    "exchange.peer": ("time", "latency that each further peer of an all-to-all adds"),
+    "exchange.efficiency": ("ratio", "further factor on bandwidths inside a node for all-to-all"),
+    "exchange.inter_efficiency": ("ratio", "the same across nodes"),
+    "exchange.mixing": ("ratio", "mixing term of all-to-all"),
+    "exchange.own_share": ("ratio", "time of a rank's own block in an all-to-all beside that of one sent"),
     "message.launch": ("time", "time of an empty send/recv pair, host synchronisation included"),
     "message.efficiency": ("ratio", "share of a NIC's raw rate that one message stream reaches"),
+    "footprint.context": ("size", "CUDA context, loaded kernels and cuBLAS workspaces of one process"),
+    "footprint.collective": ("size", "buffers of one communicator that runs collectives"),
+    "footprint.message": ("size", "buffers of the connections to the neighbouring stages"),
+    "footprint.fragmentation": ("ratio", "what the allocator holds in excess, as a share of activations and workspace"),
+    "footprint.reserve": ("size", "what else the stack holds for the whole step, such as communication buckets"),
 }
 """Name -> (dimension, meaning). A profile states all of them; `inherits` takes the rest from another profile."""
 
@@ -69,6 +96,13 @@ class Traits:
     `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps. The others are fields of
     `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more
     than one stage (SC21's scripts use the overlapping DDP with one stage only).
+    `launch_blocking`: the host waits for every kernel before it issues the next one (CUDA_LAUNCH_BLOCKING=1), so that
+    nothing overlaps and each call's host time adds to its kernel's. `keeps_half_gradients`: half-precision gradients
+    stay beside single-precision ones for the whole step (DeepSpeed's bf16 optimiser). `nvls`: NVLink SHARP is used where
+    the hardware and this version of NCCL have it (NCCL_NVLS_ENABLE=0 turns it off).
+    `early_stop`: recomputation ends with the last tensor that the backward pass reads (`lower.recompute`).
+    `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
+    `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient.
     """
 
     nccl: str = "2.8"
@@ -77,11 +111,47 @@ class Traits:
     overlap_tp: bool = False
     dropout: bool = True
     overlap_dp_in_pipeline: bool = True
+    launch_blocking: bool = False
+    keeps_half_gradients: bool = False
+    nvls: bool = True
+    early_stop: bool = False
+    copies_gathered: bool = True
+    fused_loss: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """Measured over forecast of the middle `level` of cases, up to a size (infinite for the last band)."""
+
+    up_to_bytes: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How far measurements lie from forecasts of a profile: quantiles of residuals, by band of sizes.
+
+    `rows` counts the residuals, `how` says whose they are. A whole step has one band.
+    """
+
+    level: float
+    bands: tuple[Band, ...]
+    rows: int
+    how: str
+
+    def band(self, size_bytes: float = 0.0) -> Band:
+        """The band of a size."""
+        return next(one for one in self.bands if size_bytes <= one.up_to_bytes)
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """One GPU on one fabric under one stack. Compared by identity: profiles are loaded once."""
+    """One GPU on one fabric under one stack. Compared by identity: profiles are loaded once.
+
+    `collective_gpus` and `fabrics` say whose measured collectives it prices (calibration.choice), `fitted_curves` which
+    of them told its constants, `intervals` how far off it is, by kind (`step`, `collective`).
+    """
 
     name: str
     gpu: str
@@ -91,6 +161,10 @@ class Profile:
     constants: Mapping[str, Constant]
     fitted_rows: frozenset[str]
     default_for: tuple[str, ...] = ()
+    collective_gpus: tuple[str, ...] = ()
+    fabrics: tuple[str, ...] = ()
+    fitted_curves: frozenset[str] = frozenset()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         """Value of a constant in SI."""
@@ -112,9 +186,7 @@ class Profile:
             name = key.replace("__", ".")
             old = constants[name]
             constants[name] = Constant(name, value, old.unit, "assumed", "replaced for a study")
-        return Profile(
-            self.name, self.gpu, self.fabric, self.stacks, self.traits, constants, self.fitted_rows, self.default_for
-        )
+        return replace(self, constants=constants)
 
 
 def profiles_dir() -> Path:
@@ -172,7 +244,21 @@ def _build(raw: dict[str, Any], path: Path) -> Profile:
         constants=constants,
         fitted_rows=frozenset(raw.get("fitted_rows", ())),
         default_for=tuple(raw.get("default_for", ())),
+        collective_gpus=tuple(raw.get("collectives", {}).get("gpus", ())),
+        fabrics=tuple(raw.get("collectives", {}).get("fabrics", ())),
+        fitted_curves=frozenset(raw.get("fitted_curves", ())),
+        intervals={kind: _interval(entry) for kind, entry in raw.get("intervals", {}).items()},
     )
+
+
+def _interval(entry: Mapping[str, Any]) -> Interval:
+    bands = tuple(
+        Band(parse_quantity(str(band["up_to"]), "size") if "up_to" in band else math.inf, band["low"], band["high"])
+        for band in entry["bands"]
+    )
+    if not bands or bands[-1].up_to_bytes != math.inf:
+        raise DataError("the last band of an interval has no bound", fix="leave its up_to out")
+    return Interval(float(entry["level"]), bands, int(entry["rows"]), str(entry["how"]))
 
 
 def _constant(name: str, entry: Mapping[str, Any]) -> Constant:

@@ -7,7 +7,8 @@ reads it lives in `lower`, `memory` and `costs`.
 from dataclasses import dataclass
 from typing import Literal
 
-Recompute = Literal["none", "selective", "full"]
+from traincast.recomputation import Recomputation, recomputation
+
 ScheduleName = Literal[
     "none",
     "gpipe",
@@ -24,6 +25,7 @@ ScheduleName = Literal[
 ]
 AttentionKernel = Literal["unfused", "flash"]
 P2PMode = Literal["async", "blocking"]
+ContextKind = Literal["ring", "allgather", "ulysses", "usp", "burst"]
 
 BYTES_PER_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
@@ -42,13 +44,29 @@ class Recipe:
     norms travel down the pipeline with the next step's first messages, and the rare update that had to be clipped or
     skipped is taken back (Qi et al. 2023, section 4). No operation of the tail then meets other stages, and steps
     roll: a stage begins the next one when it has ended its own.
+
+    `recompute` is a text that `recomputation` understands. Of sharded data parallelism: `fsdp_shard` ranks share
+    parameters, gradients and optimiser states as `zero_stage` says (None: all replicas), and the groups are replicas of
+    each other (HSDP). Under ZeRO-3 `prefetch` layers are gathered ahead of the one that computes (0: none, gathers are
+    exposed); with `reshard_after_forward` they are dropped after the forward pass and gathered again for the backward
+    one. None: dropped without a pipeline; in a pipeline kept for the whole step, gathered once (Llama 3, §3.3.2).
+    `no_sync`: gradients are summed locally and reduced behind the last microbatch only, else behind each. None: each
+    where they are sharded (ZeRO-2 and 3) and there is no pipeline. `reduce_dtype` is the type of gradients on the
+    wire (None: `gradient_dtype`).
+
+    Of context parallelism (`model.context`): `cp_kind` says how ranks see the rest of a sequence. `ring` passes blocks of
+    keys and values on, `allgather` gathers them, `ulysses` exchanges heads for tokens, `usp` does so among `cp_ulysses`
+    ranks and passes blocks between these, `burst` passes on what is smaller, over rings by node. `cp_inner` says which
+    of the two has neighbouring ranks where there are both. `cp_balance` gives each rank an early and a late part of the
+    sequence; `cp_keep_kv` keeps gathered keys and values for the backward pass. `offload_activations` is the share of
+    what a layer keeps that waits in the host's memory.
     """
 
     global_batch: int
     microbatch: int
     sequence: int
     precision: str = "fp16"
-    recompute: Recompute = "none"
+    recompute: str = "none"
     schedule: ScheduleName = "1f1b"
     vpp: int = 1
     sequence_parallel: bool = False
@@ -61,7 +79,36 @@ class Recipe:
     scatter_gather: bool = True
     stage_layers: tuple[int, ...] | None = None
     post_validation: bool = False
+    reshard_after_forward: bool | None = None
+    prefetch: int = 1
+    fsdp_shard: int | None = None
+    reduce_dtype: str | None = None
+    no_sync: bool | None = None
+    cp_kind: ContextKind = "ring"
+    cp_ulysses: int = 1
+    cp_inner: Literal["ulysses", "ring"] = "ulysses"
+    cp_balance: bool = True
+    cp_keep_kv: bool = False
+    offload_activations: float = 0.0
+
+    @property
+    def recomputed(self) -> Recomputation:
+        """What `recompute` says, in parts of a layer."""
+        return recomputation(self.recompute)
+
+    @property
+    def reduce_bytes(self) -> int:
+        """Bytes of one gradient element on the wire."""
+        return BYTES_PER_ELEMENT[self.reduce_dtype or self.gradient_dtype]
+
+    def ulysses(self, cp: int) -> int:
+        """How many of `cp` context-parallel ranks exchange heads; the others form rings."""
+        return cp if self.cp_kind == "ulysses" else self.cp_ulysses
 
     def microbatches(self, dp: int) -> int:
-        """Microbatches per replica and step (m)."""
-        return self.global_batch // (self.microbatch * dp)
+        """Microbatches per replica and step (m), a last small one included."""
+        return -(-self.global_batch // (self.microbatch * dp))
+
+    def last_microbatch(self, dp: int) -> int:
+        """Sequences of the last microbatch, on the replica with most: fewer where the others leave no whole one."""
+        return -(-self.global_batch // dp) - (self.microbatches(dp) - 1) * self.microbatch

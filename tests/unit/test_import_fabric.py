@@ -48,7 +48,7 @@ def test_tree_of_the_fabric() -> None:
     leaf, spine = "MF0;leaf-2:MQM8700/U1", "MF0;spine-2:MQM8700/U1"
     assert graph.edges[leaf, spine]["links"] == 2
     assert graph.edges[leaf, spine]["bandwidth_bytes_per_s"] == 37.5e9
-    assert graph.nodes[leaf] == {"kind": "leaf", "latency_s": 130e-9, "unit": 0, "rail": 1}
+    assert graph.nodes[leaf] == {"kind": "leaf", "latency_s": 130e-9, "unit": 0, "rail": 1, "seen": "whole"}
     assert graph.nodes[spine]["block"] == 0
     assert found.form.host_names == ("node-001", "node-002", "node-003", "node-004", "adapter-00000000000c0301")
     assert graph.nodes["n3/gpu0"]["host"] == "node-004"

@@ -1,10 +1,15 @@
-"""A fabric file that shows some switches only as far ends of cables: what it can tell is found, no more."""
+"""A fabric file that shows some switches only as far ends of cables: what it can tell is found, no more.
 
+A switch with a record of its own is seen whole, one that only its peers' port lines name is seen partly.
+"""
+
+import json
 from pathlib import Path
 
 import pytest
 
 from traincast.cli.main import main
+from traincast.topology import Cluster, load_cluster, make_cluster
 from traincast.topology.check import Finding, check_cluster
 from traincast.topology.importers import import_texts
 
@@ -23,18 +28,22 @@ def device(leaf: int, host: int, names: dict[tuple[int, int], str]) -> str:
 
 
 def fabric(
-    cut: frozenset[tuple[int, int]] = frozenset(), names: dict[tuple[int, int], str] | None = None, extra: bool = False
+    cut: frozenset[tuple[int, int]] = frozenset(),
+    names: dict[tuple[int, int], str] | None = None,
+    extra: bool = False,
+    empty: int = 0,
 ) -> str:
     """Two cables from each leaf to each spine, less one for each (leaf, spine) in `cut`, less both for (leaf, -spine).
 
-    `names` describes the adapters of (leaf, host) otherwise; `extra` joins leaf 4 to one more spine, alone.
+    `names` describes the adapters of (leaf, host) otherwise; `extra` joins leaf 4 to one more spine, alone. Leaf
+    `empty` has a record without a host.
     """
     lines: list[str] = []
     for leaf in range(1, LEAVES + 1):
         lines.append(
             f'Switch\t65 "S-00000000000000a{leaf}"\t\t# "{name("LEAF", leaf)}" enhanced port 0 lid {leaf} lmc 0'
         )
-        for host in range(1, HOSTS + 1):
+        for host in range(1, HOSTS + 1 if leaf != empty else 1):
             what = device(leaf, host, names or {})
             lines.append(f'[{host}]\t"H-0000000000000{leaf}c{host}"[1](c{host}) \t\t# "{what}" lid {leaf}{host} 4xNDR')
         for spine in range(1, SPINES + 1 + (extra and leaf == LEAVES)):
@@ -67,15 +76,83 @@ def errors(text: str) -> list[tuple[str, str]]:
 def test_leaves_seen_in_part_are_not_judged_by_the_others() -> None:
     """Leaves 5 to 8 have the 2 cables that spine 2 shows, of 6: one remark for all, and no error."""
     (one,) = findings(fabric())
-    assert (one.severity, one.what) == ("warning", "not judged")
+    assert (one.severity, one.what, one.part) == ("note", "not judged", name("LEAF", 5))
+    assert one.message == "4 leaves are shown only as far ends of cables: not judged by the 4 shown whole"
+
+
+def unsaid(cluster: Cluster) -> Cluster:
+    """The cluster as a file has it that does not say how its switches were seen."""
+    graph = cluster.graph.copy()
+    for data in dict(graph.nodes(data=True)).values():
+        data.pop("seen", None)
+    return make_cluster(cluster.name, graph)
+
+
+def test_where_nobody_says_how_they_were_seen() -> None:
+    """Leaves without a NIC are then taken for such as long as they all have fewer cables."""
+    (one,) = check_cluster(unsaid(import_texts([("f.txt", fabric())]).cluster))
+    assert (one.severity, one.what) == ("note", "not judged")
     assert one.message == "4 leaves without a NIC have fewer uplinks than the 4 with: not judged by these"
+    assert not check_cluster(unsaid(import_texts([("f.txt", whole_fabric(empty=3))]).cluster))
+
+
+def whole_fabric(empty: int = 0) -> str:
+    """The same without leaves 5 to 8: every leaf has a record."""
+    return "\n".join(line for line in fabric(empty=empty).splitlines() if not any(f"LEAF-0{n}" in line for n in "5678"))
+
+
+def test_a_leaf_seen_whole_without_a_nic_is_an_error() -> None:
+    """Its record lists six cables up and no host; a leaf that the file shows in part is a remark instead."""
+    (one,) = findings(whole_fabric(empty=3))
+    assert (one.severity, one.what, one.part) == ("error", "empty leaf", name("LEAF", 3))
+    assert one.message == f"{name('LEAF', 3)} has no NIC, the other leaves have 6"
+    assert one.loss == "its uplinks (300 GB/s) carry nothing, and NICs meant for it reach nobody"
+    assert errors(fabric(empty=3)) == [("empty leaf", name("LEAF", 3))]
+    assert findings(whole_fabric()) == ()
+
+
+def test_an_empty_leaf_is_judged_by_the_whole_ones() -> None:
+    """Leaf 3 has no host and lacks both cables to spine 3: it is held against the leaves with six."""
+    found = errors(fabric(frozenset({(3, -3)}), empty=3))
+    assert found == [("missing cable", name("LEAF", 3)), ("empty leaf", name("LEAF", 3))]
+
+
+def test_how_switches_were_seen_is_kept_in_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, path = tmp_path / "f.txt", tmp_path / "x.yaml"
+    source.write_text(fabric(empty=3), encoding="utf-8")
+    assert main(["topology", "import", str(source), "-o", str(path)]) == 0
+    cluster = load_cluster(str(path))
+    seen = {key: data["seen"] for key, data in cluster.graph.nodes(data=True) if "seen" in data}
+    partly = {name("LEAF", leaf) for leaf in range(5, 9)} | {name("SPINE", 1), name("SPINE", 3)}
+    assert {key for key, said in seen.items() if said == "partly"} == partly
+    assert len(seen) == 2 * LEAVES + SPINES
+    capsys.readouterr()
+    assert main(["topology", "check", str(path), "--format", "json"]) == 1
+    payload = json.loads(capsys.readouterr().out)
+    assert (payload["errors"], payload["warnings"], payload["notes"]) == (1, 0, 1)
+
+
+def test_seen_belongs_to_switches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, path = tmp_path / "f.txt", tmp_path / "x.yaml"
+    source.write_text(fabric(), encoding="utf-8")
+    assert main(["topology", "import", str(source), "-o", str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    for wrong, words in (
+        (text.replace("seen: whole", "seen: halfway", 1), "seen"),
+        (text.replace("    kind: gpu\n", "    kind: gpu\n    seen: whole\n", 1), "state it for switches only"),
+    ):
+        assert wrong != text
+        path.write_text(wrong, encoding="utf-8")
+        capsys.readouterr()
+        assert main(["topology", "check", str(path)]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_a_cable_that_the_spine_lacks() -> None:
     """Of the leaves seen from spine 2, one has 1 cable of 2: half of what its like have."""
     one = findings(fabric(frozenset({(7, 2)})))[0]
     assert (one.what, one.part) == ("missing cable", name("LEAF", 7))
-    assert "has 1 uplinks, its like have 2 (leaves without a NIC" in one.message
+    assert "has 1 uplinks, its like have 2 (shown only as far ends of cables, compared" in one.message
     assert one.loss == "groups that leave it share 50.0 GB/s of 100 GB/s (-50 %)"
 
 
@@ -133,4 +210,4 @@ def test_the_same_after_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert main(["topology", "check", str(path), "--format", "csv"]) == 1
     said = capsys.readouterr().out
-    assert [said.count(word) for word in ("wrong rail", "missing cable", "not judged,")] == [1, 2, 1]
+    assert [said.count(word) for word in ("wrong rail,", "missing cable,", "note,not judged,")] == [1, 2, 1]

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from traincast.cli.main import main
 from traincast.errors import UsageError
 from traincast.report.cluster_layout import chosen, plan_layout
 from traincast.report.cluster_picture import Overlay, draw_cluster
-from traincast.report.paint import EMPTY, GROUP_HUES, paint_of
+from traincast.report.node_picture import draw_node, shown_nodes
+from traincast.report.paint import EMPTY, GROUP_HUES, SWITCH_HUES, paint_of
 from traincast.topology import Change, NodeRequest, degraded, load_cluster, node_cluster, selene, usual_node
 from traincast.topology.loads import FamilyTraffic, link_loads
 
@@ -67,6 +69,22 @@ def test_clusters_draw(tmp_path: Path, name: str, gpus: int) -> None:
     path = tmp_path / "cluster.png"
     draw_cluster(load_cluster(name, gpus=gpus), path, dpi=40)
     assert path.read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize("name", ["superpod_h100", "nvl72_pod", "jean_zay_a100", "aws_p5"])
+def test_no_cable_passes_the_nvswitch(name: str) -> None:
+    """Cables of NICs end, with the leaf's name, below the bar of the NVSwitch; only GPUs reach it."""
+    from matplotlib.figure import Figure
+
+    cluster = load_cluster(name, gpus=16)
+    axes = Figure().subplots()
+    (node,) = shown_nodes(cluster)
+    draw_node(axes, cluster, node, paint_of(cluster, "", None, None))
+    bar = next(patch for patch in axes.patches if patch.get_facecolor()[:3] == to_rgb(SWITCH_HUES["nvswitch"]))
+    low = bar.get_window_extent().transformed(axes.transData.inverted()).y0
+    reaching = [line for line in axes.lines if max(line.get_ydata()) > low]
+    assert len(reaching) == len(node.keys["gpu"])
+    assert all(text.get_position()[1] < low for text in axes.texts if "leaf" in text.get_text())
 
 
 def test_a_node_alone_draws(tmp_path: Path) -> None:

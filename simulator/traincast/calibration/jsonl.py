@@ -2,7 +2,8 @@
 
 Every line is an object with `schema` (the version of this format) and `kind`: `run` or one of the records'
 kinds. A record belongs to the nearest run above it with its number. Unknown keys are left alone, so that
-later versions may add some.
+later versions may add some. The microbenchmark suite also writes what it left out (`skipped`, with `why`) and, at
+the end of a run, how it judges itself (`end`, with `problems`); these are no records.
 """
 
 import json
@@ -15,6 +16,8 @@ from traincast.calibration.records import Kind, Record, RunInfo, record_entry, r
 from traincast.errors import DataError, combined
 
 SCHEMA: Final = 1
+
+REMARKS: Final = ("skipped", "end")
 
 _KINDS: Final = get_args(Kind)
 _PLAIN: Final = (int, str | None, int | None, float | None)
@@ -48,7 +51,9 @@ def read_records(text: str, name: str = "records") -> tuple[Record, ...]:
         if not line.strip():
             continue
         try:
-            entry = _parse(line)
+            entry = parse_line(line)
+            if entry["kind"] in REMARKS:
+                continue
             if entry["kind"] == "run":
                 run = _run(entry)
                 runs[run.index] = run
@@ -75,7 +80,8 @@ def is_record_line(line: str) -> bool:
     return line.lstrip().startswith('{"schema":')
 
 
-def _parse(line: str) -> Mapping[str, Any]:
+def parse_line(line: str) -> Mapping[str, Any]:
+    """One line as an object of this schema and a known kind; raises DataError."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -84,7 +90,7 @@ def _parse(line: str) -> Mapping[str, Any]:
         raise DataError("no 'schema' in this line", fix="import the file that it comes from")
     if entry["schema"] != SCHEMA:
         raise DataError(f"schema {entry['schema']!r} is not {SCHEMA}", fix="import it with the version that wrote it")
-    if entry.get("kind") not in ("run", *_KINDS):
+    if entry.get("kind") not in ("run", *_KINDS, *REMARKS):
         raise DataError(f"kind {entry.get('kind')!r} is unknown", fix=f"run, {', '.join(_KINDS)}")
     return entry
 

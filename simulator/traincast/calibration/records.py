@@ -1,14 +1,15 @@
 """One format for every measurement: a record, the run that it belongs to, and what was wrong with a file.
 
-A record is one row of a table: a collective, a copy between devices, a kernel. What holds for all rows of a
-table (hardware, software, launch) is its `RunInfo`. Host names never leave the importer in the clear.
+A record is one row of a table: a collective, a copy between devices, a kernel; from the microbenchmark suite also
+two things at once (`overlap`), the creation of groups (`setup`) and a whole training step (`step`). What holds for
+all rows of a table (hardware, software, launch) is its `RunInfo`. Host names never leave the importer in the clear.
 """
 
 import hashlib
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["collective", "copy", "kernel"]
+Kind = Literal["collective", "copy", "kernel", "overlap", "setup", "step"]
 Severity = Literal["refused", "dropped", "note"]
 Scalar = str | int | float | bool
 
@@ -20,6 +21,8 @@ class RunInfo:
     `index` numbers the tables of a file from 0. `hosts` are labels of hashed names, `environment` holds only
     the variables that change what a collective does. `ranks_source` and `op_source` say how these two were
     found: `listed`, `highest rank`, `stated`, `command`, `inferred`, `text`, `columns`, `factor`, `given`.
+    `world`, `nodes`, `backend`, `mesh` (axes and order) and `topology` (what `nvidia-smi topo -m` prints) come from
+    the microbenchmark suite.
     """
 
     index: int = 0
@@ -39,6 +42,11 @@ class RunInfo:
     environment: tuple[tuple[str, str], ...] = ()
     ranks_source: str | None = None
     op_source: str | None = None
+    backend: str | None = None
+    world: int | None = None
+    nodes: int | None = None
+    mesh: str | None = None
+    topology: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,13 @@ class Record:
 
     Sizes in bytes as nccl-tests counts them (all-gather and reduce-scatter: the whole), times in
     microseconds, `algbw` = size / time, `busbw` = algbw times the collective's factor, both per direction.
-    `params` are the further coordinates of a copy or kernel (`m`, `n`, `k`; `row`, `column`). `flags`:
-    `one_rank` (nothing is communicated: no use for a bandwidth fit), `spike` (slower than 1.3 times the next
-    larger size), `time_from_algbw` (the file prints no time).
+    `params` are the further coordinates of a copy or kernel (`m`, `n`, `k`; `row`, `column`) or of a collective
+    (`family` of groups, `mode`: one group `alone` or `all` of the family at once, `groups` at once). Where the
+    single samples are known, `time_us` is their median, `samples` their number, `half_width` half of the 95 %
+    interval of that median as a share of it. `flags`: `one_rank` (nothing is communicated: no use for a bandwidth
+    fit), `spike` (slower than 1.3 times the next larger size), `time_from_algbw` (the file prints no time),
+    `all_groups` (several groups at once: they may share a NIC), `unstable` (`half_width` above what was asked
+    for), `too_short` (near the resolution of the clock).
     """
 
     op: str | None
@@ -74,6 +86,12 @@ class Record:
     in_place_wrong: float | None = None
     bandwidth_bytes_per_s: float | None = None
     flops_per_s: float | None = None
+    samples: int | None = None
+    quartile_1_us: float | None = None
+    quartile_3_us: float | None = None
+    min_us: float | None = None
+    max_us: float | None = None
+    half_width: float | None = None
     repeat: int = 0
     flags: tuple[str, ...] = ()
     params: tuple[tuple[str, Scalar], ...] = ()

@@ -16,6 +16,7 @@ import typer
 from traincast import __version__
 from traincast.cli import (
     calibrate,
+    calibrate_run,
     mesh,
     plan,
     predict,
@@ -57,6 +58,7 @@ topology_app.command("import")(topology_import.import_)
 report_app.command("sc21")(report.sc21)
 report_app.command("timeline")(report.timeline)
 app.add_typer(mesh_app, name="mesh")
+calibrate_app.command("run")(calibrate_run.run)
 calibrate_app.command("import")(calibrate.import_)
 app.add_typer(report_app, name="report")
 app.add_typer(calibrate_app, name="calibrate")

@@ -1,5 +1,6 @@
 """`traincast topology check`: what is wrong with a cluster's wiring, and what it costs."""
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,22 +21,23 @@ def check(
 ) -> None:
     """Compare each part with its like: missing cables, wrong rails, slow links, GPUs without a NIC.
 
-    Exits with 1 where something is not wired as its like are, with 0 where parts are only slow.
+    Exits with 1 where something is not wired as its like are, with 0 where parts are only slow or not shown in full.
     """
     from traincast.topology.check import check_cluster
     from traincast.topology.load import load_cluster
 
     cluster = load_cluster(name)
     findings = check_cluster(cluster)
-    errors = sum(finding.severity == "error" for finding in findings)
+    count = Counter(finding.severity for finding in findings)
     payload = {
         "name": cluster.name,
-        "errors": errors,
-        "warnings": len(findings) - errors,
+        "errors": count["error"],
+        "warnings": count["warning"],
+        "notes": count["note"],
         "findings": [vars(finding) for finding in findings],
     }
     emit(payload, [_table(cluster.name, findings)], fmt, output)
-    if errors:
+    if count["error"]:
         raise typer.Exit(_FAILED)
 
 

@@ -29,8 +29,9 @@ def flash_attention_seconds(
 ) -> Floats:
     """Time of one attention kernel [s].
 
-    `flops` counts the full matrix; a causal kernel skips the tiles above the diagonal and keeps
-    (1 + diagonal/keys)/2 of them.
+    `flops` counts the full matrix. `causal` is the share of the keys that are tokens of the queries themselves: 0
+    without a mask, 1 where all are, queries/keys where the queries are the last of the keys' tokens. Of that square a
+    causal kernel skips the tiles above the diagonal and keeps (1 + diagonal/queries)/2 of them.
 
     Notes
     -----
@@ -38,8 +39,8 @@ def flash_attention_seconds(
     FlashAttention-2 (Dao 2023) on A100 rises from 132 to 176 TFLOP/s between 512 and 16k tokens with heads of 64
     and from 173 to 203 with heads of 128 (calibration/measured/flash_a100.csv).
     """
-    keys = np.asarray(keys, dtype=np.float64)
-    kept = np.where(np.asarray(causal, dtype=bool), 0.5 * (1 + np.minimum(c.diagonal / keys, 1.0)), 1.0)
+    keys, square = np.asarray(keys, dtype=np.float64), np.asarray(causal, dtype=np.float64)
+    kept = (1.0 - square) + square * 0.5 * (1 + np.minimum(c.diagonal, square * keys) / np.maximum(square * keys, 1.0))
     work = np.asarray(flops, dtype=np.float64) * kept / (c.peak_flops_per_s * c.efficiency)
     width = np.asarray(head_dim, dtype=np.float64)
     return np.asarray(work * (1 + c.ramp / keys) * (1 + c.head_ramp / width) + c.fixed_s)

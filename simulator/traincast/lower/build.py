@@ -1,23 +1,28 @@
 """From a job to the program that the evaluators run: spans, classes, costs, wiring."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from traincast.lower.classes import ClassCosts, CostBooks
+from traincast.lower.context import context_labels, ring_positions
 from traincast.lower.flows import Contention, lay_out, with_sharing
 from traincast.lower.fold import ClassWiring, RankGroups, class_wiring, refine
 from traincast.lower.job import Job
-from traincast.lower.program import Program, RankClass
+from traincast.lower.pace import refine_by_layout
+from traincast.lower.program import Label, Program, RankClass
+from traincast.lower.rings import split_of
 from traincast.lower.seats import take_seats
+from traincast.lower.sharded import in_passes, sharding_of
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.split import stage_times
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import AxisTraffic, traffic
 from traincast.lower.unmodelled import refuse_too_many, refuse_unmodelled
-from traincast.lower.wires import refine_by_links
 from traincast.memory import weight_gradient_share
+from traincast.mesh.contextchecks import context_problems
+from traincast.mesh.problems import refuse
 from traincast.schedule import AUTOMATIC, Schedule, ScheduleKey, build_timed
 from traincast.schedule import build as build_schedule
 
@@ -29,6 +34,8 @@ class Lowered:
     program: Program
     traffic: dict[str, AxisTraffic]
     spans: RankSpans
+    paced: bool = False
+    """Whether ranks that only hashed links tell apart share a class (`lower.pace`)."""
 
 
 def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False) -> Lowered:
@@ -41,30 +48,36 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     """
     refuse_unmodelled(job.mesh, job.recipe)
     refuse_too_many(job.mesh, job.recipe)
-    spans = rank_spans(job.mesh, job.cluster, job.recipe.schedule)
+    refuse(tuple(context_problems(job.model, job.mesh, job.recipe)))
+    how = sharding_of(job)
+    shard = how.shards if how.replicas > 1 < how.shards else None
+    spans = rank_spans(job.mesh, job.cluster, job.recipe.schedule, shard, split_of(job.mesh, job.recipe))
     seats = take_seats(job, spans)
     books = CostBooks(job, chunk_parts(job), seats)
     groups = _rank_groups(job, spans)
     stages = job.mesh.coordinates()["pp"]
     chosen = Contention() if contention is True else contention
-    layout = lay_out(job, spans, chosen) if chosen else None
+    layout, paced = lay_out(job, spans, chosen) if chosen else None, False
     if fold:
-        ids = spans.ids if layout is None else np.column_stack([spans.ids, layout.cohorts.ids])
+        ids = np.column_stack([spans.ids, *([] if layout is None else [layout.cohorts.ids])])
+        if (positions := ring_positions(job)) is not None:
+            ids = np.column_stack([ids, positions])
         colours = np.column_stack([stages, seats.of_rank, ids])
         classes = refine(np.unique(colours, axis=0, return_inverse=True)[1], groups.families())
         if layout is not None:
-            classes = refine_by_links(classes, groups, layout.wires)
+            classes, paced = refine_by_layout(classes, groups, layout, job, spans)
     else:
         classes = np.arange(job.mesh.world)
     rank_classes = tuple(
-        _rank_class(wire, int(stages[wire.example_rank]), books, spans) for wire in class_wiring(classes, groups)
+        _rank_class(wire, books, spans, context_labels(job.mesh, classes, wire.example_rank))
+        for wire in class_wiring(classes, groups)
     )
     key, schedule = _schedule(job, rank_classes)
     rolling = job.recipe.post_validation
     program = Program(schedule, key, job.recipe.p2p, rank_classes, rolling=rolling)
     if layout is not None:
         program = with_sharing(program, classes, layout, books)
-    return Lowered(program, traffic(job, books, spans), spans)
+    return Lowered(program, traffic(job, books, spans), spans, paced)
 
 
 def _schedule(job: Job, classes: Sequence[RankClass]) -> tuple[ScheduleKey, Schedule]:
@@ -86,17 +99,22 @@ def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
         tail["embedding"] = groups["embedding"]
     if groups["model"].shape[1] > 1 and not job.recipe.post_validation:
         tail["gradient norm"] = groups["model"]
+    if job.recipe.zero_stage >= 2 and sharding_of(job).shards > 1:
+        tail["gradient norm of shards"] = groups["shard" if "shard" in groups else "dp"]
     return RankGroups(
         pipeline=job.mesh.groups("pp"),
-        meets=(groups["tp"],) if groups["tp"].shape[1] > 1 else (),
+        meets=tuple(found for found in (groups["tp"], job.mesh.groups("cp")) if found.shape[1] > 1),
         dp_meets=(groups["dp"],) if groups["dp"].shape[1] > 1 else (),
         tail_meets=tail,
     )
 
 
-def _rank_class(wire: ClassWiring, stage: int, books: CostBooks, spans: RankSpans) -> RankClass:
+def _rank_class(wire: ClassWiring, books: CostBooks, spans: RankSpans, met: Mapping[int, Label]) -> RankClass:
+    stage = int(books.job.mesh.coordinates()["pp"][wire.example_rank])
     costs: ClassCosts = books.at(wire.example_rank).costs(stage, spans.of(wire.example_rank))
     tail = tuple(replace(op, meets=wire.tail_meets.get(op.name, ())) for op in costs.tail)
+    # replicas that communicate inside passes wait for each other at each of them
+    beside = set(wire.dp_meets) - set(wire.meets) if in_passes(books.job) else set()
     return RankClass(
         stage=stage,
         ranks=wire.ranks,
@@ -104,7 +122,8 @@ def _rank_class(wire: ClassWiring, stage: int, books: CostBooks, spans: RankSpan
         chunks=costs.chunks,
         previous=wire.previous,
         next=wire.next,
-        meets=wire.meets,
+        meets=tuple(sorted({*wire.meets, *beside})),
+        meet_labels={**dict.fromkeys(sorted(beside), "dp"), **met},
         dp_meets=wire.dp_meets,
         buckets=costs.buckets,
         tail=tail,

@@ -1,18 +1,22 @@
 """Seconds of one rank class: its chunks, messages, gradient buckets and the tail of the step."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from traincast.costs import Machine
 from traincast.costs.collectives import NetworkConstants, collective_seconds, message_seconds
 from traincast.costs.memory_bound import optimizer_seconds
-from traincast.lower.chunk import ChunkTime, chunk_time
+from traincast.lower.chunk import ChunkTime, Segment, chunk_time
+from traincast.lower.context import ring_positions
 from traincast.lower.job import Job
 from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
+from traincast.lower.ragged import last_job, mean_time
+from traincast.lower.rings import CONTEXT_FAMILIES
 from traincast.lower.seats import Networks, Seats
+from traincast.lower.sharded import family_of, pass_spans, sharding_of
 from traincast.lower.split import SEGMENTS
-from traincast.lower.stages import ChunkPart
+from traincast.lower.stages import ChunkPart, first_forward_segments, forward_segments
 from traincast.model.operators import ACTIVATION_BYTES
 from traincast.model.parameters import (
     embedding_parameters,
@@ -21,10 +25,11 @@ from traincast.model.parameters import (
     norm_parameters,
     stage_parameters,
 )
-from traincast.recipe import BYTES_PER_ELEMENT
 from traincast.schedule import AUTOMATIC, SPLIT, Pass, build, links, neighbours, parts_of
 from traincast.schedule.placement import Neighbours
 from traincast.topology import Span
+
+SegmentsOf = Callable[[Job, ChunkPart], tuple[Segment, ...]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,11 @@ class CostBook:
         self.parts = parts
         self.machine = machine or Machine(job.gpu, job.profile, job.recipe.precision, job.cluster.gpus_per_node)
         self.networks = dict(networks)
-        self._times: dict[tuple[str, ChunkPart, Span | None], ChunkTime] = {}
+        self.sharding = sharding_of(job)
+        self._times: dict[tuple[object, ...], ChunkTime] = {}
+        small = last_job(job)
+        self.last = CostBook(small, parts, self.machine, networks) if small is not None else None
+        """Costs of the last microbatch, where that is smaller than the others."""
 
     def collective_s(self, op: str, size: float, family: str, spans: Mapping[str, Span]) -> float:
         """Time of a collective in the rank's group of a family [s]: the slowest of its members' stacks counts."""
@@ -61,11 +70,29 @@ class CostBook:
         return self.networks.get(family) or (self.machine.network,)
 
     def time(self, kind: Pass, part: ChunkPart, spans: Mapping[str, Span]) -> ChunkTime:
-        """Time of one pass over a chunk's contents."""
-        key = (kind, part, spans.get("tp"))
+        """Time of one pass over a chunk's contents; the mean over microbatches where the last one is smaller."""
+        whole = self._time(SEGMENTS[kind], part, spans)
+        if self.last is None:
+            return whole
+        return mean_time(whole, self.last.time(kind, part, spans), self.job.microbatches)
+
+    def _time(self, lowered: SegmentsOf, part: ChunkPart, spans: Mapping[str, Span]) -> ChunkTime:
+        inside = pass_spans(self.job, spans, SINGLE)
+        if self.job.mesh.cp > 1:
+            inside |= {family: spans.get(family, SINGLE) for family in CONTEXT_FAMILIES}
+        key = (lowered, part, *inside.values())
         if key not in self._times:
-            self._times[key] = chunk_time(SEGMENTS[kind](self.job, part), self.machine, {"tp": spans.get("tp", SINGLE)})
+            self._times[key] = chunk_time(lowered(self.job, part), self.machine, inside)
         return self._times[key]
+
+    def first_gather_s(self, stage: int, spans: Mapping[str, Span]) -> float:
+        """What gathering a stage's parameters once a step adds to the first forward pass of each of its chunks [s].
+
+        On all stages at once, while the first microbatch is on its way: the step waits for one of them.
+        """
+        parts = [self.parts[index] for index in self.held(stage)]
+        first = sum(self._time(first_forward_segments, part, spans).duration_s for part in parts)
+        return first - sum(self._time(forward_segments, part, spans).duration_s for part in parts)
 
     def costs(self, stage: int, spans: Mapping[str, Span]) -> ClassCosts:
         """Costs of a class on `stage` whose groups have these spans."""
@@ -77,8 +104,16 @@ class CostBook:
             for kind in kinds:
                 time = self.time(kind, self.parts[index], spans)
                 send_s = self.message(way_out(kind, around[stage, chunk]), spans)
-                chunks[kind, chunk] = ChunkCost(time.duration_s, time.labels_s, send_s)
+                chunks[kind, chunk] = self.of_pass(time, send_s)
         return ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
+
+    def of_pass(self, time: ChunkTime, send_s: float) -> ChunkCost:
+        """Cost of a pass; in a pipeline with what the host takes to exchange and wait around it (`pass.fixed`)."""
+        fixed_s = self.machine.profile["pass.fixed"] if self.job.mesh.pp > 1 else 0.0
+        if fixed_s == 0.0:
+            return ChunkCost(time.duration_s, time.labels_s, send_s)
+        labels_s = {**time.labels_s, "host": time.labels_s.get("host", 0.0) + fixed_s}
+        return ChunkCost(time.duration_s + fixed_s, labels_s, send_s)
 
     def message(self, way: str | None, spans: Mapping[str, Span]) -> float:
         """Transfer of one activation (or its gradient) to a neighbouring stage, `next` or `previous` [s]; 0 for None.
@@ -89,8 +124,7 @@ class CostBook:
         if way is None or way not in spans:
             return 0.0
         recipe, tp = self.job.recipe, self.job.mesh.tp
-        size = float(recipe.microbatch * recipe.sequence * self.job.model.hidden * ACTIVATION_BYTES)
-        gather = 0.0
+        size, gather = self.job.hidden_bytes, 0.0
         if tp > 1 and (recipe.scatter_gather or recipe.sequence_parallel):
             gather = 0.0 if recipe.sequence_parallel else self.collective_s("all_gather", size, "tp", spans)
             size /= tp
@@ -98,11 +132,11 @@ class CostBook:
 
     def buckets(self, stage: int, spans: Mapping[str, Span]) -> tuple[ReduceBucket, ...]:
         """Gradient buckets: one per weight-bearing part of the last backward when overlapped, else one at the end."""
-        if "dp" not in spans:
+        if "dp" not in spans or self.sharding.reduces_each:
             return ()
         recipe = self.job.recipe
         if not self.job.overlaps_gradients:
-            size = self.stage_parameters(stage) * float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
+            size = self.stage_parameters(stage) * float(recipe.reduce_bytes)
             return (ReduceBucket(None, 0.0, self.reduce_s(size, spans), size),)
         found = []
         held = self.held(stage)
@@ -134,7 +168,7 @@ class CostBook:
         A tied head has no gradient of its own on the rank that holds the embedding too.
         """
         model, tp = self.job.model, self.job.mesh.tp
-        width = float(BYTES_PER_ELEMENT[self.job.recipe.gradient_dtype])
+        width = float(self.job.recipe.reduce_bytes)
         sizes: list[float] = []
         if part.head:
             own = 0 if beside_embedding and model.tied_embeddings else head_parameters(model, tp)
@@ -145,9 +179,16 @@ class CostBook:
         return sizes
 
     def reduce_s(self, size: float, spans: Mapping[str, Span]) -> float:
-        """Gradient reduction of `size` bytes: all-reduce, or reduce-scatter where states are sharded."""
-        op = "reduce_scatter" if self.job.recipe.zero_stage >= 1 else "all_reduce"
-        return self.collective_s(op, size, "dp", spans)
+        """Gradient reduction of `size` bytes: all-reduce, or reduce-scatter where states are sharded.
+
+        Groups that shard among themselves then sum their parts over the replicas.
+        """
+        if self.sharding.shards == 1:
+            return self.collective_s("all_reduce", size, "dp", spans)
+        own_s = self.collective_s("reduce_scatter", size, family_of("dp", spans), spans)
+        if "replica" not in spans:
+            return own_s
+        return own_s + self.collective_s("all_reduce", size / self.sharding.shards, "replica", spans)
 
     def bucketed_s(self, size: float, spans: Mapping[str, Span]) -> float:
         """The same in buckets of the recipe's size, one after the other."""
@@ -164,7 +205,7 @@ class CostBook:
     def embedding_bytes(self) -> float:
         """Gradient bytes of the tied embedding that a rank of the first or last stage holds."""
         rows = head_parameters(self.job.model, self.job.mesh.tp)
-        return rows * float(BYTES_PER_ELEMENT[self.job.recipe.gradient_dtype])
+        return rows * float(self.job.recipe.reduce_bytes)
 
     def tail(self, stage: int, spans: Mapping[str, Span]) -> tuple[TailOp, ...]:
         """What follows the gradients: tied embedding, gradient norm over the replica, optimiser, parameter gather."""
@@ -175,14 +216,19 @@ class CostBook:
             ops.append(TailOp("embedding", "dp", seconds))
         if "model" in spans and not job.recipe.post_validation:
             ops.append(TailOp("gradient norm", "optimizer", self.collective_s("all_reduce", 4.0, "model", spans)))
-        parameters = self.stage_parameters(stage)
-        shards = spans["dp"].ranks if job.recipe.zero_stage >= 1 and "dp" in spans else 1
+        if job.recipe.zero_stage >= 2 and self.sharding.shards > 1:
+            seconds = self.collective_s("all_reduce", 4.0, family_of("dp", spans), spans)
+            ops.append(TailOp("gradient norm of shards", "optimizer", seconds))
+        parameters, shards = self.stage_parameters(stage), self.sharding.shards
         traffic = self.machine.profile["optimizer.bytes_per_parameter"]
         update_s = optimizer_seconds(parameters / shards, traffic, self.machine.memory) / self.machine.speed
         ops.append(TailOp("optimizer", "optimizer", update_s))
-        if shards > 1:
+        if self.sharding.gathers == "update":
             size = parameters * float(ACTIVATION_BYTES)
-            ops.append(TailOp("parameters", "dp", self.collective_s("all_gather", size, "dp", spans)))
+            gather_s = self.collective_s("all_gather", size, family_of("dp", spans), spans)
+            ops.append(TailOp("parameters", "dp", gather_s))
+        elif self.sharding.gathers == "step":
+            ops.append(TailOp("parameters", "dp", self.first_gather_s(stage, spans)))
         ops.append(TailOp("step", "host", self.machine.profile["step.fixed"]))
         return tuple(ops)
 
@@ -199,14 +245,16 @@ class CostBooks:
     def __init__(self, job: Job, parts: tuple[ChunkPart, ...], seats: Seats) -> None:
         """Prepare the books; nothing is computed yet."""
         self.seats = seats
-        self._books: dict[tuple[int, Networks], CostBook] = {}
-        self._job, self._parts = job, parts
+        self._books: dict[tuple[int, Networks, int | None], CostBook] = {}
+        self.job, self._parts, self._positions = job, parts, ring_positions(job)
 
     def at(self, rank: int) -> CostBook:
-        """The book of a rank's machine and groups."""
-        key = (int(self.seats.of_rank[rank]), self.seats.networks(rank))
+        """The book of a rank's machine and groups, and of its place in a ring whose ranks have unequal work."""
+        position = None if self._positions is None else int(self._positions[rank])
+        key = (int(self.seats.of_rank[rank]), self.seats.networks(rank), position)
         if key not in self._books:
-            self._books[key] = CostBook(self._job, self._parts, self.seats.machines[key[0]], key[1])
+            parts = tuple(replace(part, position=position) for part in self._parts)
+            self._books[key] = CostBook(self.job, parts, self.seats.machines[key[0]], key[1])
         return self._books[key]
 
 

@@ -27,7 +27,6 @@ from traincast.lower.job import Job
 from traincast.lower.program import ChunkKey, Flow, Program, RankClass, ReduceBucket, SharedLink, Sharing
 from traincast.lower.spans import FAMILIES, RankSpans, longest_paths
 from traincast.lower.wires import Parties, Wires, lay_wires, link_classes
-from traincast.model.operators import ACTIVATION_BYTES
 from traincast.schedule import meets_itself, neighbours
 from traincast.topology import Span, family_spans
 from traincast.topology.links import Spread, link_table
@@ -194,9 +193,8 @@ class _Builder:
 
 def message_bytes(job: Job) -> float:
     """What one rank sends to the neighbouring stage: the activation or its part of it, as in `CostBook.message`."""
-    recipe, tp = job.recipe, job.mesh.tp
-    size = float(recipe.microbatch * recipe.sequence * job.model.hidden * ACTIVATION_BYTES)
-    return size / tp if recipe.scatter_gather or recipe.sequence_parallel else size
+    recipe, size = job.recipe, job.hidden_bytes
+    return size / job.mesh.tp if recipe.scatter_gather or recipe.sequence_parallel else size
 
 
 def bucket_move(book: CostBook, bucket: ReduceBucket, group: Span) -> Move:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from traincast.catalog import Gpu
 from traincast.mesh import Mesh
+from traincast.model.block import ACTIVATION_BYTES
 from traincast.model.shape import ModelShape
 from traincast.profile import Profile
 from traincast.recipe import Recipe
@@ -48,6 +49,12 @@ class Job:
     def chunks(self) -> int:
         """Chunks (virtual stages) that a rank holds (v)."""
         return self.recipe.vpp
+
+    @property
+    def hidden_bytes(self) -> float:
+        """Bytes of one microbatch's activations between layers, of the tokens that a context-parallel rank has."""
+        tokens = self.recipe.microbatch * (self.recipe.sequence // self.mesh.cp)
+        return float(tokens * self.model.hidden * ACTIVATION_BYTES)
 
     @property
     def overlaps_gradients(self) -> bool:

@@ -6,7 +6,7 @@ from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
 from traincast.lower.split import SEGMENTS
 from traincast.lower.stages import chunk_parts, forward_segments
-from traincast.model.operators import Collective, FlashAttention, Gemm, Operator
+from traincast.model.operators import Collective, FlashAttention, Gemm, HostCopy, Operator
 from traincast.schedule import SPLIT, Pass, neighbours, parts_of
 from traincast.schedule.placement import Hop
 
@@ -18,6 +18,8 @@ def describe(op: Operator) -> str:
         return f"gemm {batch}{op.m}x{op.n}x{op.k}"
     if isinstance(op, FlashAttention):
         return f"attention {op.batch}x{op.heads}/{op.kv_heads}x{op.query}x{op.keys}x{op.head_dim}"
+    if isinstance(op, HostCopy):
+        return f"{op.size_bytes / 1e6:.1f} MB"
     if isinstance(op, Collective):
         behind = f" behind {op.behind}" if op.behind else ""
         return f"{op.op} {op.axis} {op.size_bytes / 1e6:.1f} MB{behind}"
@@ -26,6 +28,8 @@ def describe(op: Operator) -> str:
 
 def stream(op: Operator) -> str:
     """The stream that an operator runs on."""
+    if isinstance(op, HostCopy):
+        return f"host-{op.way}"
     return op.axis if isinstance(op, Collective) else "compute"
 
 

@@ -6,15 +6,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from traincast.mesh import Mesh
+from traincast.lower.rings import PLAIN, ContextSplit, exchanges
+from traincast.mesh import Mesh, SubMesh
 from traincast.schedule import chunks_of_model, meets_itself
 from traincast.topology import Cluster, Span, family_spans
 
 Ints = npt.NDArray[np.int64]
 
-FAMILIES = ("tp", "dp", "next", "previous", "embedding", "model")
+FAMILIES = (
+    *("tp", "dp", "next", "previous", "embedding", "model", "shard", "replica"),
+    *("cp", "cp_next", "cp_across", "cp_heads"),
+)
 """Columns of `RankSpans.ids`: groups of the tensor-parallel and gradient families, the message to the next and from
-the previous stage, first with last stage, and all ranks of a replica."""
+the previous stage, first with last stage, all ranks of a replica; where groups smaller than dp shard among
+themselves, such a group and the ranks that hold the same share in the others; and of context parallelism rings, their
+slowest hop (inside nodes), their slowest hop across nodes, and ranks that exchange heads."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,13 @@ class RankSpans:
         return {name: self.table[i] for name, i in zip(FAMILIES, row, strict=True) if i >= 0}
 
 
-def rank_spans(mesh: Mesh, cluster: Cluster, schedule: str = "1f1b") -> RankSpans:
+def rank_spans(
+    mesh: Mesh, cluster: Cluster, schedule: str = "1f1b", shard: int | None = None, context: ContextSplit = PLAIN
+) -> RankSpans:
     """Spans of all families of a mesh on a cluster; `schedule` says which stages hold copies of one part.
+
+    `shard` ranks next to each other in a dp x cp group share states among themselves (None: all of it). `context` says
+    how context-parallel groups are split.
 
     All groups of a family run at the same time and share links statically. Messages of one stage boundary run
     together; those of different boundaries do not, so they are taken boundary by boundary.
@@ -46,10 +57,15 @@ def rank_spans(mesh: Mesh, cluster: Cluster, schedule: str = "1f1b") -> RankSpan
         "embedding": np.arange(mesh.world)[:, None] if meets_itself(schedule) else mesh.embedding_groups(),
         "model": mesh.groups("tp", "pp"),
     }
+    if shard is not None:
+        groups |= shard_groups(groups["dp"], shard)
     for name, members in groups.items():
         if members.shape[1] > 1:
             spans = family_spans(cluster, mesh.physical(members))
             _fill(ids[:, FAMILIES.index(name)], members, spans, table)
+    for one in exchanges(mesh, cluster, context) if mesh.cp > 1 else ():
+        _fill(ids[:, FAMILIES.index(one.family)], one.owners, one.spans, table)
+        groups[one.family] = one.groups
     if mesh.pp > 1:
         groups["next"] = _messages(mesh, cluster, ids, table)
     return RankSpans(ids, tuple(table), groups)
@@ -70,6 +86,12 @@ def gradient_groups(mesh: Mesh, schedule: str) -> Ints:
     by_stage = members[order].reshape(mesh.pp, mesh.tp, -1)
     paired = np.concatenate([by_stage, by_stage[::-1]], axis=2)[: mesh.pp // 2]
     return np.asarray(paired.reshape(-1, paired.shape[2]), dtype=np.int64)
+
+
+def shard_groups(members: Ints, shard: int) -> dict[str, Ints]:
+    """Groups of a gradient family (count, size) that shard among themselves, and those across them (HSDP)."""
+    pair = SubMesh(("replica", "shard"), ("cp", "dp"), members.reshape(len(members), -1, shard))
+    return {dim: pair.groups(dim) for dim in pair.dims}
 
 
 def _messages(mesh: Mesh, cluster: Cluster, ids: Ints, table: dict[Span, int]) -> Ints:

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 from traincast.errors import ShapeError
 from traincast.lower.chunk import Segment
+from traincast.lower.context import context_of
 from traincast.lower.job import Job
+from traincast.lower.offload import host_copy
+from traincast.lower.recompute import layers_backward
+from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass, sharding_of
 from traincast.model import operators as op
 from traincast.model.parameters import padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT
@@ -13,11 +17,20 @@ from traincast.schedule import model_parts
 
 @dataclass(frozen=True)
 class ChunkPart:
-    """Contents of one model chunk: transformer layers, and whether it carries embedding or head."""
+    """Contents of one model chunk: transformer layers, and whether it carries embedding or head.
+
+    `position` is that of the rank in its context-parallel ring, where it matters (`context_of`).
+    """
 
     layers: int
     embedding: bool
     head: bool
+    position: int | None = None
+
+    @property
+    def root(self) -> Root:
+        """What of the model's root it holds."""
+        return Root(self.embedding, self.head)
 
 
 def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
@@ -35,7 +48,7 @@ def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
     return tuple(ChunkPart(n, i == 0, i == total - 1) for i, n in enumerate(layers))
 
 
-def block_of(job: Job) -> op.Block:
+def block_of(job: Job, position: int | None = None) -> op.Block:
     """The decoder block that a rank computes, from model, mesh, recipe and what the stack does."""
     model, recipe, traits = job.model, job.recipe, job.profile.traits
     return op.Block(
@@ -53,22 +66,36 @@ def block_of(job: Job) -> op.Block:
         flash=recipe.attention == "flash",
         dropout=traits.dropout,
         overlap_tp=traits.overlap_tp,
-        fused_accumulation=traits.fused_accumulation,
+        # what is reduced behind each microbatch needs no sum over them on this rank
+        fused_accumulation=traits.fused_accumulation or sharding_of(job).reduces_each,
+        fused_loss=traits.fused_loss,
         main_gradient_bytes=BYTES_PER_ELEMENT[recipe.gradient_dtype],
+        cp=job.mesh.cp,
+        context=context_of(job, position),
     )
 
 
 def forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     """Operators of the forward pass of one chunk."""
-    block = block_of(job)
+    return host_copy(job, part.layers, "out") + forward_pass(job, part.root, _forward_units(job, part))
+
+
+def first_forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
+    """The same where the pass gathers the chunk's parameters, which later passes find."""
+    segments = forward_pass(job, part.root, _forward_units(job, part), gathers=True)
+    return host_copy(job, part.layers, "out") + segments
+
+
+def _forward_units(job: Job, part: ChunkPart) -> list[Unit]:
+    block = block_of(job, part.position)
     vocabulary = padded_vocab(job.model.vocab, job.mesh.tp) // job.mesh.tp
-    segments: list[Segment] = []
+    units: list[Unit] = []
     if part.embedding:
-        segments.append(Segment(op.embedding_forward(block)))
-    segments += [Segment(op.block_forward(block))] * part.layers
+        units.append(Unit((Segment(op.embedding_forward(block)),), layer=False))
+    units += [Unit((Segment(op.block_forward(block)),))] * part.layers
     if part.head:
-        segments.append(Segment(op.head_forward(block, vocabulary)))
-    return tuple(segments)
+        units.append(Unit((Segment(op.head_forward(block, vocabulary)),), layer=False))
+    return units
 
 
 def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
@@ -76,28 +103,14 @@ def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
 
     Marks: head (if any), then the layers from last to first, then the embedding (if any).
     """
-    block = block_of(job)
+    block = block_of(job, part.position)
     vocabulary = padded_vocab(job.model.vocab, job.mesh.tp) // job.mesh.tp
-    segments: list[Segment] = []
+    units: list[Unit] = []
     if part.head:
-        segments.append(Segment(op.head_backward(block, vocabulary), mark=True))
-    segments += layer_backward(block, job.recipe.recompute) * part.layers
+        units.append(Unit((Segment(op.head_backward(block, vocabulary), mark=True),), layer=False))
+    early_stop = job.profile.traits.early_stop
+    layers = layers_backward(block, job.recipe.recompute, part.layers, early_stop=early_stop)
+    units += [Unit(tuple(segments)) for segments in layers]
     if part.embedding:
-        segments.append(Segment(op.embedding_backward(block, vocabulary), mark=True))
-    return tuple(segments)
-
-
-def layer_backward(block: op.Block, recompute: str) -> list[Segment]:
-    """Backward of one layer: the forward again (full), the attention core again (selective), or neither.
-
-    A recomputed forward of a checkpointed layer repeats its collectives (SC21 §3.2: 12 b s h in place of 8).
-    """
-    if recompute == "full":
-        return [Segment(op.block_forward(block), "recompute"), Segment(op.block_backward(block), mark=True)]
-    if recompute == "selective":
-        return [
-            Segment(op.mlp_backward(block)),
-            Segment(op.attention_core_forward(block), "recompute"),
-            Segment(op.attention_backward(block), mark=True),
-        ]
-    return [Segment(op.block_backward(block), mark=True)]
+        units.append(Unit((Segment(op.embedding_backward(block, vocabulary), mark=True),), layer=False))
+    return host_copy(job, part.layers, "in") + backward_pass(job, part.root, units)

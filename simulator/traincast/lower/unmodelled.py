@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from traincast.errors import ShapeError
+from traincast.memory.sharding import sharding
 from traincast.mesh import Mesh
 from traincast.recipe import Recipe
+from traincast.schedule import SPLIT
 
 MOST_PASSES = 4_000_000
 """Passes of one pipeline that a forecast takes on: some minutes and 3 GB. The longest of large jobs have thousands."""
@@ -12,14 +14,18 @@ MOST_PASSES = 4_000_000
 
 def unmodelled(mesh: Mesh, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """(what is asked for, the way round it) for each part of a job that no cost stands behind yet."""
-    if mesh.cp > 1:
-        yield f"context parallelism is not modelled yet (cp {mesh.cp})", "use cp 1"
     if mesh.ep > 1 or mesh.etp > 1:
         yield f"expert parallelism is not modelled yet (ep {mesh.ep}, etp {mesh.etp})", "use ep 1 and etp 1"
-    if recipe.zero_stage >= 2:
-        yield f"ZeRO stage {recipe.zero_stage} is not modelled yet", "use zero_stage 0 or 1"
+    if recipe.schedule in SPLIT and _communicates_in_passes(mesh, recipe):
+        what = f"gathers or reductions in each pass of schedule {recipe.schedule}"
+        yield f"{what} are not modelled yet", "leave reshard_after_forward and no_sync out, or use 1f1b"
     if recipe.precision in ("fp32", "tf32"):
         yield f"training in {recipe.precision} is not modelled yet", "use bf16 or fp16"
+
+
+def _communicates_in_passes(mesh: Mesh, recipe: Recipe) -> bool:
+    how = sharding(mesh, recipe)
+    return how.gathers == "pass" or how.reduces_each
 
 
 def refuse_unmodelled(mesh: Mesh, recipe: Recipe) -> None:

@@ -126,10 +126,11 @@ def _overloadable(table: LinkTable, demand: Floats) -> npt.NDArray[np.bool_]:
     return np.asarray(bound > capacity * _SLACK)
 
 
-def refine_by_links(classes: Ints, groups: RankGroups, wires: Wires) -> Ints:
+def refine_by_links(classes: Ints, groups: RankGroups, wires: Wires, most: int | None = None) -> Ints:
     """The coarsest refinement of a partition of ranks under which all members of a class see alike links.
 
-    Alternates colour refinement over the groups with that over the links until neither tells more ranks apart.
+    Alternates colour refinement over the groups with that over the links until neither tells more ranks apart, or, not
+    finished, until there are more than `most` classes.
     """
     families = groups.families()
     group = wires.group_of()
@@ -142,6 +143,8 @@ def refine_by_links(classes: Ints, groups: RankGroups, wires: Wires) -> Ints:
         if finer.max(initial=-1) == classes.max(initial=-1):
             return classes
         classes = finer
+        if most is not None and classes.max(initial=-1) >= most:
+            return classes
 
 
 @dataclass(frozen=True)
@@ -175,22 +178,25 @@ def link_classes(wires: Wires, classes: Ints) -> list[LinkClass]:
 
 
 def _binding(loads: list[dict[int, float]], capacities: list[float]) -> list[int]:
-    """Links that no other link dominates: of equal ones the last."""
-    by_colour: dict[int, list[int]] = {}
-    for link, load in enumerate(loads):
-        for colour in load:
-            by_colour.setdefault(colour, []).append(link)
-    dropped: set[int] = set()
-    for link, load in enumerate(loads):
-        rarest = min((by_colour[colour] for colour in load), key=len)
-        for other in rarest:
-            if other == link or other in dropped:
-                continue
-            bigger = loads[other]
-            if all(
-                colour in bigger and weight * capacities[other] <= bigger[colour] * capacities[link] * _SLACK
-                for colour, weight in load.items()
-            ):
-                dropped.add(link)
-                break
-    return [link for link in range(len(loads)) if link not in dropped]
+    """Links that no other link dominates: of equal ones the last.
+
+    The fullest first: what dominates a link is as full as it, and is known by then.
+    """
+    full = [sum(load.values()) / capacity for load, capacity in zip(loads, capacities, strict=True)]
+    kept: dict[int, list[int]] = {colour: [] for load in loads for colour in load}
+    found = []
+    for link in sorted(range(len(loads)), key=lambda one: (-full[one], -one)):
+        load = loads[link]
+        rarest = min((kept[colour] for colour in load), key=len)
+        if not any(_dominates(loads[other], capacities[other], load, capacities[link]) for other in rarest):
+            found.append(link)
+            for colour in load:
+                kept[colour].append(link)
+    return sorted(found)
+
+
+def _dominates(bigger: dict[int, float], bigger_capacity: float, load: dict[int, float], capacity: float) -> bool:
+    return all(
+        colour in bigger and weight * bigger_capacity <= bigger[colour] * capacity * _SLACK
+        for colour, weight in load.items()
+    )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.errors import ShapeError
+from traincast.memory.context import exchange_bytes, kept_kv_bytes, resident_passes
 from traincast.memory.job import MemoryJob
 from traincast.memory.states import parameter_bytes
 from traincast.mesh import Mesh
@@ -29,7 +30,7 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> flo
     A plain GPT keeps s·b·h·(10 + 24/t + 5·a·s/(h·t)) without sequence parallelism, 34·s·b·h/t + 5·a·s²·b/t
     with it; selective recomputation drops 5·a·s²·b/t; full recomputation keeps 2·s·b·h (a share of it under
     sequence parallelism). Flash attention keeps one single-precision number a row instead of the scores.
-    Context parallelism divides the tokens.
+    Context parallelism divides the tokens; keys and values that it gathers and keeps come on top.
 
     Reference: [1] eq. 1, 2, 4, 6 and §5.
     """
@@ -37,6 +38,7 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> flo
     if recipe.recompute == "full":
         return 2 * tokens * model.hidden / split
     linear = tokens * (_kept_whole(model, recipe) / split + _kept_split(model, mesh.tp, recipe))
+    linear += kept_kv_bytes(model, mesh, recipe)
     return linear if recipe.recompute == "selective" else linear + scores_bytes(model, mesh, recipe)
 
 
@@ -146,7 +148,8 @@ def stage_activation_bytes(job: MemoryJob, stage: int, chunks: tuple[int, ...]) 
     model, mesh, recipe = job.model, job.mesh, job.recipe
     in_flight = chunks_in_flight(recipe, mesh, stage, weight_gradient_share(model, mesh, recipe))
     per_layer = layer_activation_bytes(model, mesh, recipe)
-    kept = per_layer * sum(count * layers for count, layers in zip(in_flight, chunks, strict=True))
+    on_gpu = [resident_passes(count, recipe.offload_activations) for count in in_flight]
+    kept = per_layer * sum(count * layers for count, layers in zip(on_gpu, chunks, strict=True))
     hidden = _width(recipe) * local_tokens(mesh, recipe) * model.hidden / _sequence_split(mesh, recipe)
     first, last = holds_ends(job, stage)
     if first and has_dropout(model):
@@ -189,4 +192,4 @@ def workspace_bytes(job: MemoryJob) -> float:
     tokens = local_tokens(mesh, recipe) * _width(recipe)
     scores = 4 * recipe.sequence * model.heads / mesh.tp if recipe.attention == "unfused" else 0.0
     mlp = 2 * model.mlp_matrices * model.ffn_hidden / mesh.tp
-    return tokens * (4 * model.hidden + max(scores, mlp))
+    return tokens * (4 * model.hidden + max(scores, mlp)) + exchange_bytes(model, mesh, recipe)

@@ -7,9 +7,10 @@ References
 """
 
 from traincast.memory.job import MemoryJob
-from traincast.model import StageParameters, head_parameters, layer_parameters
+from traincast.memory.sharding import sharding
+from traincast.model import StageParameters, layer_parameters
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
-from traincast.schedule import chunks_of_model, meets_itself
+from traincast.schedule import meets_itself
 
 
 def parameter_bytes(recipe: Recipe) -> int:
@@ -23,43 +24,40 @@ def optimizer_bytes(recipe: Recipe) -> int:
 
 
 def state_bytes(job: MemoryJob, parameters: int) -> tuple[float, float, float]:
-    """Bytes of parameters, gradients and optimiser states, sharded over dp·cp by ZeRO stage ([1] §5).
+    """Bytes of parameters, gradients and optimiser states, sharded by ZeRO stage ([1] §5).
 
-    In a pipeline gradients stay whole until the last microbatch, whatever the stage (as FSDP runs there).
+    Gradients that are not reduced behind each microbatch stay whole until the last one, whatever the stage (as FSDP
+    runs in a pipeline, and under no_sync).
     """
-    mesh, recipe = job.mesh, job.recipe
-    shards = weight_copies(job)
+    recipe, how = job.recipe, sharding(job.mesh, job.recipe)
+    shards = how.shards
     gradient = float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
     if job.overheads.keeps_half_gradients and gradient > parameter_bytes(recipe):
         gradient += parameter_bytes(recipe)
     return (
         parameters * parameter_bytes(recipe) / (shards if recipe.zero_stage >= 3 else 1),
-        parameters * gradient / (shards if recipe.zero_stage >= 2 and mesh.pp == 1 else 1),
+        parameters * gradient / (shards if recipe.zero_stage >= 2 and how.reduces_each else 1),
         parameters * optimizer_bytes(recipe) / (shards if recipe.zero_stage >= 1 else 1),
     )
 
 
-def weight_copies(job: MemoryJob) -> int:
-    """Ranks that hold the same weights: dp x cp, and twice as many where the model runs both ways (DualPipe)."""
-    copies = job.recipe.vpp // chunks_of_model(job.recipe.schedule, job.recipe.vpp)
-    return job.mesh.dp * job.mesh.cp * copies
-
-
 def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
-    """ZeRO-3 (FSDP): whole parameters in use, and one layer's whole gradient before it is scattered.
+    """ZeRO-3 (FSDP): whole parameters in use, and whole gradients of one unit before they are scattered.
 
-    The layer in use and the one prefetched; in a pipeline the whole stage, because gathering it again for
-    every microbatch would cost more ([2]).
+    The root (embedding, head and final norm) from the forward pass on, the layer in use and those prefetched; all
+    layers where they are not dropped after the forward pass, as in a pipeline, where gathering them again for every
+    microbatch would cost more ([2]). A unit's gradients are there as computed and in the buffer that is reduced.
     """
-    mesh, recipe = job.mesh, job.recipe
-    if recipe.zero_stage < 3 or weight_copies(job) == 1:
+    recipe, how = job.recipe, sharding(job.mesh, job.recipe)
+    if how.gathers not in ("step", "pass"):
         return 0.0
-    if mesh.pp > 1:
-        return float(held.total * parameter_bytes(recipe))
-    layer = layer_parameters(job.model, mesh.tp)
-    head = head_parameters(job.model, mesh.tp)
-    gradient = max(layer, head) * BYTES_PER_ELEMENT[recipe.gradient_dtype]
-    return float(max(2 * layer, head + layer) * parameter_bytes(recipe) + gradient)
+    layer = layer_parameters(job.model, job.mesh.tp)
+    root = held.total - held.layers
+    layers = min(held.layers, layer * (1 + recipe.prefetch)) if how.again else held.layers
+    gathered = (root + layers) * parameter_bytes(recipe)
+    if not how.reduces_each:
+        return float(gathered)
+    return float(gathered + max(layer, root) * (parameter_bytes(recipe) + recipe.reduce_bytes))
 
 
 def step_copy_bytes(job: MemoryJob, parameters: int) -> float:
@@ -67,13 +65,15 @@ def step_copy_bytes(job: MemoryJob, parameters: int) -> float:
     recipe = job.recipe
     if parameter_bytes(recipe) == 4 or BYTES_PER_ELEMENT[recipe.gradient_dtype] == 4:
         return 0.0
-    return 4 * parameters / (weight_copies(job) if recipe.zero_stage >= 1 else 1)
+    return 4 * parameters / sharding(job.mesh, recipe).shards
 
 
 def communicator_bytes(job: MemoryJob) -> float:
     """Buffers of the communicators that carry traffic."""
     mesh = job.mesh
     ends_apart = mesh.pp > 1 and job.model.tied_embeddings and not meets_itself(job.recipe.schedule)
-    collective = (mesh.tp > 1, mesh.cp > 1, weight_copies(job) > 1, ends_apart)
+    how = sharding(mesh, job.recipe)
+    groups_apart = how.replicas > 1 < how.shards
+    collective = (mesh.tp > 1, mesh.cp > 1, how.copies > 1, groups_apart, ends_apart)
     p2p = job.overheads.p2p_buffer_bytes if mesh.pp > 1 else 0.0
     return sum(collective) * job.overheads.collective_buffer_bytes + p2p

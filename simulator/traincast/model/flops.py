@@ -14,6 +14,7 @@ from typing import Literal
 
 from traincast.errors import DataError
 from traincast.model.shape import ModelShape
+from traincast.recomputation import recomputation
 
 Convention = Literal["model", "model_causal", "hardware"]
 CONVENTIONS: tuple[Convention, ...] = ("model", "model_causal", "hardware")
@@ -70,8 +71,8 @@ def model_causal_flops(shape: ModelShape, batch: float, sequence: int) -> float:
 def hardware_flops(shape: ModelShape, batch: float, sequence: int, recompute: str = "none") -> float:
     """Hardware FLOPs as the papers print them [FLOP].
 
-    `recompute` is `none`, `selective` (the attention core again) or `full` (every layer forward again, not
-    the logits).
+    `recompute` is `none`, `selective` (the attention core again), `full` (every layer forward again, not the logits)
+    or any other text that `recomputation` understands.
 
     Notes
     -----
@@ -82,13 +83,24 @@ def hardware_flops(shape: ModelShape, batch: float, sequence: int, recompute: st
 
     Reference: Narayanan et al. 2021 (SC21), eq. 3; Korthikanti et al. 2022, appendix A.
     """
-    forward = forward_flops(shape, batch, sequence)
-    extra = {
-        "none": 0.0,
-        "selective": 3 * forward.attention_core,
-        "full": forward.projections + forward.attention_core,
-    }
-    return model_flops(shape, batch, sequence) + extra[recompute]
+    again = 3 * forward_flops(shape, batch, sequence).attention_core if recompute == "selective" else None
+    if again is None:
+        again = recomputed_flops(shape, batch, sequence, recompute)
+    return model_flops(shape, batch, sequence) + again
+
+
+def recomputed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str) -> float:
+    """Operations that recomputation repeats [FLOP]: whole layers, or of each layer the products in what it repeats."""
+    what, forward = recomputation(recompute), forward_flops(shape, batch, sequence)
+    whole = what.full_layers(shape.layers) / shape.layers
+    weights = 0
+    if "mlp" in what.pieces:
+        weights += shape.mlp_matrices * shape.ffn_hidden
+    if "torchtitan" in what.pieces:  # key, output and up projection: every second product
+        weights += shape.kv_width + shape.attention_width + (shape.ffn_hidden if shape.gated_mlp else 0)
+    core = forward.attention_core if "core_attn" in what.pieces else 0.0
+    pieces = 2.0 * float(batch) * sequence * shape.layers * shape.hidden * weights + core
+    return whole * (forward.projections + forward.attention_core) + (1 - whole) * pieces
 
 
 def executed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str = "none") -> float:

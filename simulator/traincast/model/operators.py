@@ -8,155 +8,52 @@ Byte counts of memory-bound work are per element of the tensor that the kernel w
 a fused bias-dropout-add reads the input and the residual (2+2), writes the sum (2) and a one-byte mask (1): 7.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from traincast.model.block import (
+    ACTIVATION_BYTES,
+    Block,
+    Collective,
+    CollectiveAxis,
+    CollectiveOp,
+    Context,
+    ContextStyle,
+    FlashAttention,
+    Gemm,
+    HostCopy,
+    MemoryBound,
+    Operator,
+    Role,
+)
+from traincast.model.context import attention_core_backward, attention_core_forward
 
-Role = Literal["fwd", "dgrad", "wgrad"]
-CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
-CollectiveAxis = Literal["tp", "cp", "ep", "dp"]
-
-ACTIVATION_BYTES = 2
-"""fp16 and bf16 activations. An fp8 stack still stores activations between operators in bf16."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """`batch` products of (m x k) by (k x n).
-
-    `calls` counts framework calls for the host: a linear layer is a transpose view and a product.
-    """
-
-    name: str
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    role: Role = "fwd"
-    calls: int = 1
-
-    @property
-    def flops(self) -> float:
-        """Multiply-adds counted as two."""
-        return 2.0 * self.batch * self.m * self.n * self.k
-
-
-@dataclass(frozen=True, slots=True)
-class FlashAttention:
-    """A fused attention kernel over `batch` sequences; scores never reach memory."""
-
-    name: str
-    batch: int
-    heads: int
-    kv_heads: int
-    query: int
-    keys: int
-    head_dim: int
-    causal: bool = True
-    role: Literal["fwd", "bwd"] = "fwd"
-    calls: int = 1
-
-    @property
-    def flops(self) -> float:
-        """Work of the full attention matrix: 2 products forward, 5 backward (scores are rebuilt)."""
-        products = 2 if self.role == "fwd" else 5
-        return 2.0 * products * self.batch * self.heads * self.query * self.keys * self.head_dim
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryBound:
-    """Kernels whose time is the bytes they move; `calls` kernels."""
-
-    name: str
-    bytes_moved: float
-    calls: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """A collective of the group along `axis`; `size_bytes` as nccl-tests counts it (the full buffer).
-
-    `behind` compute operators that follow do not wait for it: it runs beside them, and what comes next waits.
-    `needs` says whether it waits for what was computed before it (a gather of parameters ahead of time does not).
-    """
-
-    name: str
-    op: CollectiveOp
-    axis: CollectiveAxis
-    size_bytes: float
-    behind: int = 0
-    calls: int = 1
-    needs: bool = True
-
-
-Operator = Gemm | FlashAttention | MemoryBound | Collective
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What decides a decoder block's operators on one rank: model widths, tensor-parallel share, kernels in use.
-
-    `dropout` adds the mask traffic of attention and hidden dropout (GPT stacks of 2020-2022 train with 0.1).
-    `overlap_tp` lets backward collectives of column-parallel layers run beside the following product
-    (Megatron-LM from late 2021; Korthikanti 2022 §6). `fused_accumulation` adds weight gradients to the main gradient
-    inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient.
-    """
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn_hidden: int
-    gated_mlp: bool
-    rotary: bool
-    microbatch: int
-    sequence: int
-    tp: int = 1
-    sequence_parallel: bool = False
-    flash: bool = False
-    dropout: bool = True
-    overlap_tp: bool = False
-    fused_accumulation: bool = False
-    main_gradient_bytes: int = 2
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of one microbatch."""
-        return self.microbatch * self.sequence
-
-    @property
-    def local_heads(self) -> int:
-        """Query heads on this rank."""
-        return self.heads // self.tp
-
-    @property
-    def local_kv_heads(self) -> int:
-        """Key/value heads on this rank; replicated when there are fewer than ranks."""
-        return max(1, self.kv_heads // self.tp)
-
-    @property
-    def qkv_width(self) -> int:
-        """Columns of the fused query, key and value projection on this rank."""
-        return (self.local_heads + 2 * self.local_kv_heads) * self.head_dim
-
-    @property
-    def attention_width(self) -> int:
-        """Columns of the attention output on this rank."""
-        return self.local_heads * self.head_dim
-
-    @property
-    def ffn_width(self) -> int:
-        """Columns of the MLP on this rank (each of gate and up, when gated)."""
-        return self.ffn_hidden // self.tp
-
-    @property
-    def hidden_bytes(self) -> float:
-        """Bytes of one full activation of width `hidden`."""
-        return float(self.tokens * self.hidden * ACTIVATION_BYTES)
-
-    @property
-    def norm_elements(self) -> float:
-        """Elements that a norm, a residual add or a hidden dropout walks: the sequence is split under SP."""
-        return self.tokens * self.hidden / (self.tp if self.sequence_parallel else 1)
+__all__ = [
+    "ACTIVATION_BYTES",
+    "Block",
+    "Collective",
+    "CollectiveAxis",
+    "CollectiveOp",
+    "Context",
+    "ContextStyle",
+    "FlashAttention",
+    "Gemm",
+    "HostCopy",
+    "MemoryBound",
+    "Operator",
+    "Role",
+    "attention_backward",
+    "attention_core_backward",
+    "attention_core_forward",
+    "attention_forward",
+    "block_backward",
+    "block_forward",
+    "column_parallel_backward",
+    "embedding_backward",
+    "embedding_forward",
+    "head_backward",
+    "head_forward",
+    "mlp_backward",
+    "mlp_forward",
+    "row_parallel_backward",
+]
 
 
 def _enter(block: Block, name: str) -> tuple[Operator, ...]:
@@ -172,46 +69,6 @@ def _leave(block: Block, name: str) -> tuple[Operator, ...]:
         return ()
     op: CollectiveOp = "reduce_scatter" if block.sequence_parallel else "all_reduce"
     return (Collective(f"{name}.{op}", op, "tp", block.hidden_bytes),)
-
-
-def attention_core_forward(block: Block) -> tuple[Operator, ...]:
-    """softmax(QK^T)V on this rank. Unfused: scores go to memory between kernels (the stacks before 2022)."""
-    b, a, s, d = block.microbatch, block.local_heads, block.sequence, block.head_dim
-    if block.flash:
-        return (FlashAttention("attention", b, a, block.local_kv_heads, s, s, d),)
-    scores = float(b * a * s * s)
-    ops: list[Operator] = [
-        Gemm("attention.scores", s, s, d, batch=b * a, calls=3),
-        # the causal softmax kernel reads the lower triangle and writes the whole: 1 + 2 bytes an element
-        MemoryBound("attention.softmax", 3 * scores),
-    ]
-    if block.dropout:
-        ops.append(MemoryBound("attention.dropout", 5 * scores))
-    ops.append(Gemm("attention.values", s, d, s, batch=b * a, calls=2))
-    ops.append(MemoryBound("attention.merge_heads", 4.0 * block.tokens * block.attention_width))
-    return tuple(ops)
-
-
-def attention_core_backward(block: Block) -> tuple[Operator, ...]:
-    """Gradients of softmax(QK^T)V."""
-    b, a, s, d = block.microbatch, block.local_heads, block.sequence, block.head_dim
-    if block.flash:
-        return (FlashAttention("attention", b, a, block.local_kv_heads, s, s, d, role="bwd"),)
-    scores = float(b * a * s * s)
-    ops: list[Operator] = [
-        MemoryBound("attention.merge_heads.grad", 4.0 * block.tokens * block.attention_width),
-        Gemm("attention.values.dgrad", s, s, d, batch=b * a, role="dgrad", calls=2),
-        Gemm("attention.values.wgrad", s, d, s, batch=b * a, role="wgrad", calls=2),
-    ]
-    if block.dropout:
-        ops.append(MemoryBound("attention.dropout.grad", 5 * scores))
-    ops += [
-        MemoryBound("attention.softmax.grad", 6 * scores),
-        Gemm("attention.scores.dgrad_q", s, d, s, batch=b * a, role="dgrad", calls=2),
-        Gemm("attention.scores.dgrad_k", s, d, s, batch=b * a, role="wgrad", calls=2),
-        MemoryBound("attention.split_heads.grad", 4.0 * block.tokens * block.qkv_width, calls=2),
-    ]
-    return tuple(ops)
 
 
 def _residual(block: Block, name: str) -> MemoryBound:
@@ -355,7 +212,7 @@ def head_forward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
     """Final norm, logits over this rank's `vocabulary` columns and the vocabulary-parallel loss (last stage).
 
     The loss reads the logits in single precision: cast (2+4), maximum (4), shift (8), exponential (8), sum (4),
-    normalise (8): 38 bytes a logit; three all-reduces of one float a token are latency only.
+    normalise (8): 38 bytes a logit; fused, 4. Three all-reduces of one float a token are latency only.
     """
     logits = float(block.tokens * vocabulary)
     reduce: tuple[Operator, ...] = ()
@@ -366,7 +223,7 @@ def head_forward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
         MemoryBound("final.norm", 4 * block.norm_elements),
         *_enter(block, "head"),
         Gemm("head.logits", block.tokens, vocabulary, block.hidden, calls=3),
-        MemoryBound("loss", 38 * logits, calls=12),
+        MemoryBound("loss", 4 * logits, calls=2) if block.fused_loss else MemoryBound("loss", 38 * logits, calls=12),
         *reduce,
     )
 
@@ -375,7 +232,7 @@ def head_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
     """Loss gradient, logits dgrad and wgrad, final norm (last stage)."""
     logits = float(block.tokens * vocabulary)
     return (
-        MemoryBound("loss.grad", 18 * logits, calls=4),
+        MemoryBound("loss.grad", 4 * logits, calls=2) if block.fused_loss else MemoryBound("loss.grad", 18 * logits, calls=4),
         *column_parallel_backward(block, "head.logits", vocabulary),
         MemoryBound("final.norm.grad", 12 * block.norm_elements, calls=2),
     )

@@ -110,7 +110,7 @@ def _pod(cluster: Cluster, pod: int, left: float, asked: tuple[int, Collection[i
 
 
 def _left_out(count: int, what: str) -> str:
-    return f"{count} more\n{what}{'s' if count > 1 else ''}"
+    return f"{count}\nmore\n{what}{'s' if count > 1 else ''}"
 
 
 def _grid(cluster: Cluster, gpus: Ints) -> Ints:

@@ -115,7 +115,7 @@ def _fabric(axes: "Axes", cluster: Cluster, layout: Layout, drawn: tuple[Paint, 
         for unit in pod.units:
             _unit(axes, cluster, unit, paint)
     for gap in layout.gaps:
-        label(axes, (gap.middle, _GRID[1] - 0.3), gap.text, size=7, hue=QUIET)
+        label(axes, (gap.middle, _GRID[1] - 0.3), gap.text, size=6.5, hue=QUIET)
         label(axes, (gap.middle, _LEAF), "...", size=12, hue=QUIET)
     wide = max(layout.width, _LEAST_WIDTH) / (1.0 - _MARGIN)
     left = layout.width / 2 - wide * (1.0 + _MARGIN) / 2
@@ -171,7 +171,8 @@ def _unit(axes: "Axes", cluster: Cluster, unit: UnitBox, paint: Paint) -> None:
     _cells(axes, unit, (low, high), paint)
     first = int(cluster.node_index[unit.grid[unit.grid >= 0].min()])
     last = int(cluster.node_index[unit.grid.max()])
-    label(axes, (unit.left + 0.5, low - 0.17), f"n{first}-{last}" if last > first else f"n{first}", size=7.5, hue=QUIET)
+    words = f"n{first}-{last}" if last > first else f"n{first}"
+    label(axes, (unit.left + 0.5, low - 0.17), words, size=7.5 if len(words) < 9 else 6.0, hue=QUIET)
 
 
 def _cells(axes: "Axes", unit: UnitBox, heights: tuple[float, float], paint: Paint) -> None:

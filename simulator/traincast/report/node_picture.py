@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # heights of the rows, from the sockets upwards
-_CPU, _PCIE, _PARTS, _NVLINK, _CABLE = 0.0, 1.15, 2.35, 3.5, 4.35
+_CPU, _PCIE, _PARTS, _NVLINK, _HEAD = 0.0, 1.15, 2.35, 3.85, 4.85
+_BOWS: Final = 3.15
+_CABLE_UNDER, _CABLE_OVER = 2.85, 4.1
+"""Ends of the NICs' cables: below an NVSwitch, which they do not pass; above the bows of NVLink between pairs."""
 _HEIGHT: Final = 0.5
 _MOST_NODES: Final = 3
 _SINGLE_NICS: Final = 2
@@ -64,8 +67,12 @@ def draw_node(axes: "Axes", cluster: Cluster, node: NodeParts, paint: Paint) -> 
     place = _places(cluster, node)
     numbers = _numbers(cluster, node)
     _wires(axes, cluster, node, place, (paint, numbers))
+    end = _CABLE_UNDER if node.nvswitch else _CABLE_OVER
     for column in node.columns:
-        _column(axes, cluster, column, place[column[0]], (paint, numbers))
+        if cluster.graph.nodes[column[0]]["kind"] == "gpu":
+            _gpu(axes, cluster, column[0], place[column[0]], (paint, numbers))
+        else:
+            _nics(axes, cluster, column, (place[column[0]], end), (paint, numbers))
     for kind, height in (("pcie", _PCIE), ("cpu", _CPU)):
         for number, key in enumerate(node.keys[kind]):
             words = f"PCIe switch {number}" if kind == "pcie" else f"socket {number}"
@@ -78,7 +85,7 @@ def draw_node(axes: "Axes", cluster: Cluster, node: NodeParts, paint: Paint) -> 
         box(axes, (min(gpus) - 0.4, _NVLINK), (max(gpus) - min(gpus) + 0.8, 0.4), SWITCH_HUES["nvswitch"], Words(words))
     _texts(axes, cluster, node)
     axes.set_xlim(-2.55, max(len(node.columns), 5) + 0.1)
-    axes.set_ylim(_CPU - 0.5, _CABLE + 0.95)
+    axes.set_ylim(_CPU - 0.5, _HEAD + 0.4)
     axes.axis("off")
 
 
@@ -158,19 +165,22 @@ def _arc(axes: "Axes", ends: tuple[float, float], style: Mapping[str, Any]) -> N
     axes.add_patch(wire)
 
 
-def _column(axes: "Axes", cluster: Cluster, keys: Sequence[str], x: float, drawn: Drawn) -> None:
-    """A GPU, or the NICs of a column with their cables."""
+def _gpu(axes: "Axes", cluster: Cluster, key: str, x: float, drawn: Drawn) -> None:
+    paint, numbers = drawn
+    data = cluster.graph.nodes[key]
+    dead = data.get("dead", False)
+    hue = (0.93, 0.93, 0.93) if dead else paint.cell(numbers[key])
+    slow = data.get("speed", 1.0)
+    words = f"GPU {data['index']}" + ("\ndead" if dead else f"\n{100 * slow:.3g} %" if slow < 1.0 else "")
+    ink = INK if dead or _pale(hue) else "white"
+    box(axes, (x - 0.42, _PARTS), (0.84, _HEIGHT), hue, Words(words, 7.5, ink))
+
+
+def _nics(axes: "Axes", cluster: Cluster, keys: Sequence[str], at: tuple[float, float], drawn: Drawn) -> None:
+    """The NICs of a column with their cables, which end at the height of `at` with the leaf's name."""
     graph = cluster.graph
     paint, numbers = drawn
-    data = graph.nodes[keys[0]]
-    if data["kind"] == "gpu":
-        dead = data.get("dead", False)
-        hue = (0.93, 0.93, 0.93) if dead else paint.cell(numbers[keys[0]])
-        slow = data.get("speed", 1.0)
-        words = f"GPU {data['index']}" + (" (dead)" if dead else f"\n{100 * slow:.3g} %" if slow < 1.0 else "")
-        ink = INK if dead or _pale(hue) else "white"
-        box(axes, (x - 0.42, _PARTS), (0.84, _HEIGHT), hue, Words(words, 7.5, ink))
-        return
+    x, end = at
     rails = [graph.nodes[key]["rail"] for key in keys]
     leaves = [next((o for o in graph[key] if graph.nodes[o]["kind"] == "leaf"), "") for key in keys]
     rates = [graph.edges[key, leaf]["bandwidth_bytes_per_s"] for key, leaf in zip(keys, leaves, strict=True) if leaf]
@@ -180,11 +190,11 @@ def _column(axes: "Axes", cluster: Cluster, keys: Sequence[str], x: float, drawn
         label(axes, (x, _PARTS + 0.5), "no cable", size=7, hue="#c62828")
         return
     heat = paint.worst(("nic out", "nic in"), [numbers[key] for key in keys])
-    axes.plot([x, x], [_PARTS, _CABLE], **paint.line(heat, _width(sum(rates))))
+    axes.plot([x, x], [_PARTS, end], **paint.line(heat, _width(sum(rates))))
     names = [leaf.rpartition("/")[2] for leaf in leaves if leaf]
-    text = names[0] if len(set(names)) == 1 else f"{names[0]}\nto {names[-1]}"
-    label(axes, (x, _CABLE + 0.2), text, size=7, hue=QUIET)
-    label(axes, (x, _CABLE + 0.52), format_bandwidth(sum(rates)), size=6.5, hue=QUIET)
+    lines = [names[0]] if len(set(names)) == 1 else [names[0], f"to {names[-1]}"]
+    text = "\n".join([format_bandwidth(sum(rates)), *lines])
+    axes.text(x, end + 0.07, text, fontsize=6.8, color=QUIET, ha="center", va="bottom", linespacing=1.25)
 
 
 def _pale(hue: Any) -> bool:
@@ -206,8 +216,12 @@ def _texts(axes: "Axes", cluster: Cluster, node: NodeParts) -> None:
     ]
     model = graph.nodes[gpus[0]]["model"]
     rows = [
-        (_CABLE + 0.55, f"node {node.number}", f"{len(gpus)} x {model}"),
-        (_NVLINK, "NVLink", f"{format_bandwidth(max(fast))} a {'GPU' if node.nvswitch else 'pair'}" if fast else ""),
+        (_HEAD, f"node {node.number}", f"{len(gpus)} x {model}"),
+        (
+            _NVLINK if node.nvswitch else _BOWS,
+            "NVLink",
+            f"{format_bandwidth(max(fast))} a {'GPU' if node.nvswitch else 'pair'}" if fast else "",
+        ),
         (_PARTS, "GPUs and NICs", ""),
         (_PCIE, "PCIe" if roots else "to the CPU", f"{format_bandwidth(max(buses))} a GPU" if buses else ""),
         (_CPU, "sockets", f"{format_bandwidth(max(sockets))} between" if sockets else ""),

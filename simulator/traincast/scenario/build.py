@@ -22,6 +22,7 @@ from traincast.model.shape import hidden_per_head
 from traincast.recipe import Recipe
 from traincast.scenario import placement
 from traincast.scenario.cluster import open_cluster
+from traincast.scenario.context import check_context, context_fields, context_key_problems, splits_blocks
 from traincast.scenario.schema import (
     BALANCED,
     BALANCED_WITH_EMBEDDING,
@@ -30,6 +31,12 @@ from traincast.scenario.schema import (
     ParallelismSection,
     ScenarioSection,
     TrainingSection,
+)
+from traincast.scenario.sharded import (
+    check_shard_groups,
+    sharding_assumptions,
+    sharding_fields,
+    sharding_problems,
 )
 from traincast.scenario.text import Keys, Places
 from traincast.scenario.types import ClusterSpec, Scenario
@@ -85,6 +92,9 @@ def build(draft: Draft) -> Scenario:
         raise combined(problems)
     mesh = build_mesh(request)
     recipe = _recipe(section, model, mesh, assumptions)
+    check_shard_groups(mesh, recipe, draft.places)
+    assumptions += sharding_assumptions(section.training, mesh, recipe)
+    assumptions += check_context(model, mesh, recipe, draft.places)
     if cluster.described:
         cluster = _sized(cluster, mesh, assumptions)
     return Scenario(
@@ -252,6 +262,7 @@ def _request(
         sequence=training.sequence or model.max_positions,
         stage_layers=_stage_layers(training, shape, model.layers),
         sequence_parallel=shape.sequence_parallel,
+        causal=splits_blocks(training, shape),
         model_chunks=chunks_of_model(training.schedule or "", chunks),
         in_groups=training.schedule is None or in_groups(training.schedule, chunks),
     )
@@ -300,7 +311,8 @@ def _scenario_fix(fix: str, request: ShapeRequest) -> str:
 
 def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError]:
     """A schedule that the stages and chunks do not allow; a rate without its convention."""
-    shape, training, found = _with_chunks(section), section.training, list[UserError]()
+    shape, training, found = _with_chunks(section), section.training, sharding_problems(section.training, places)
+    found += context_key_problems(training, shape, places)
     where = places.where(("training", "schedule"))
     if training.schedule == "none" and shape.pp > 1:
         found.append(ShapeError(f"schedule none has 1 stage, but pp is {shape.pp}", where=where, fix="schedule 1f1b"))
@@ -332,7 +344,7 @@ def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions
         "recompute": ("none", True),
         "schedule": ("none" if mesh.pp == 1 else "1f1b" if shape.vpp == 1 else "interleaved", mesh.pp > 1),
         "attention": ("flash", True),
-        "overlap_dp": (False, mesh.dp * mesh.cp > 1),
+        "overlap_dp": (training.zero_stage == 3, mesh.dp * mesh.cp > 1),
         "gradient_dtype": (precision if precision == "fp16" else "fp32", True),
         "p2p": ("async" if training.schedule in (*SPLIT, "looped-bfs") else Recipe.p2p, mesh.pp > 1),
         "post_validation": (Recipe.post_validation, training.schedule in SPLIT),
@@ -350,9 +362,10 @@ def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions
         microbatch=training.microbatch,
         vpp=shape.vpp,
         sequence_parallel=shape.sequence_parallel,
-        zero_stage=training.zero_stage,
         bucket_bytes=Recipe.bucket_bytes if training.bucket is None else training.bucket,
         stage_layers=_stage_layers(training, shape, model.layers),
+        **sharding_fields(training),
+        **context_fields(training, mesh, assumptions),
         **chosen,
     )
 

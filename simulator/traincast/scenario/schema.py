@@ -12,7 +12,8 @@ from traincast.errors import UserError
 from traincast.mesh.limits import MOST, MOST_RANKS
 from traincast.model import CONVENTIONS
 from traincast.model.shape import Norm, Positions
-from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, P2PMode, Recompute, ScheduleName
+from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, ContextKind, P2PMode, ScheduleName
+from traincast.recomputation import EXAMPLES, recomputation
 from traincast.units import parse_bandwidth, parse_size, parse_time
 
 BALANCED = "balanced"
@@ -77,6 +78,16 @@ def _stage_layers(value: Any) -> Any:
     raise PydanticCustomError("form", "must be {form}", {"form": form})
 
 
+def _recompute(value: Any) -> str:
+    """A text that says what is computed again."""
+    try:
+        recomputation(value if isinstance(value, str) else "")
+    except ValueError:
+        names = tuple(EXAMPLES.split(", "))
+        raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": names}) from None
+    return str(value)
+
+
 def _listed(value: Any) -> Any:
     """A list, or one text that stands for a list of one."""
     if isinstance(value, str):
@@ -102,6 +113,7 @@ Rate = Annotated[float, Field(gt=0)]
 Precision = Annotated[str, _one_of(*BYTES_PER_ELEMENT)]
 Gpus = Annotated[tuple[Any, ...], BeforeValidator(_listed)]
 Names = Annotated[tuple[StrictStr, ...], BeforeValidator(_listed)]
+Recompute = Annotated[str, BeforeValidator(_recompute)]
 GradientType = Annotated[str, _one_of("fp32", "fp16", "bf16")]
 
 
@@ -174,7 +186,7 @@ class TrainingSection(Section):
     microbatch: Sequences
     sequence: Tokens | None = None
     precision: Precision | None = None
-    recompute: Annotated[str, _one_of(*get_args(Recompute))] | None = None
+    recompute: Recompute | None = None
     schedule: Annotated[str, _one_of(*get_args(ScheduleName))] | None = None
     attention: Annotated[str, _one_of(*get_args(AttentionKernel))] | None = None
     zero_stage: Annotated[StrictInt, Field(ge=0, le=3)] = 0
@@ -185,6 +197,17 @@ class TrainingSection(Section):
     scatter_gather: StrictBool | None = None
     stage_layers: StageLayers | None = None
     post_validation: StrictBool | None = None
+    reshard_after_forward: StrictBool | None = None
+    prefetch: Annotated[StrictInt, Field(ge=0, le=8)] | None = None
+    fsdp_shard: Count | None = None
+    reduce_dtype: GradientType | None = None
+    no_sync: StrictBool | None = None
+    cp_kind: Annotated[str, _one_of(*get_args(ContextKind))] | None = None
+    cp_ulysses: Count | None = None
+    cp_inner: Annotated[str, _one_of("ulysses", "ring")] | None = None
+    cp_balance: StrictBool | None = None
+    cp_keep_kv: StrictBool | None = None
+    offload_activations: Annotated[float, Field(ge=0, le=1, strict=True)] | None = None
 
 
 class PublishedSection(Section):

@@ -2,7 +2,8 @@
 
 No list of what ought to be is needed: a NIC is compared with the NICs of nodes of the same design, a leaf with the
 leaves of its block, a bundle with the bundles beside it. What most of them have is taken as meant. Every finding says
-what is lost.
+what is lost. Switches that a file shows only as the far ends of others' cables are no measure for the rest, nor the
+rest for them.
 """
 
 from collections import Counter
@@ -14,7 +15,8 @@ from traincast.topology.cluster import Cluster
 from traincast.topology.flat import GraphView, view_of
 from traincast.units import format_bandwidth
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "note"]
+_ORDER: Final[Mapping[str, int]] = {"error": 0, "warning": 1, "note": 2}
 _MOST: Final = 0.75
 """Share of its like that must agree before the rest counts as wrong."""
 _CLOSE: Final = 0.999
@@ -27,7 +29,8 @@ _CUT_OFF: Final = "nobody outside reaches its nodes"
 class Finding:
     """One thing that is wrong. `what` is a short name of the kind of finding, `part` the part's key in the graph.
 
-    `error`: something is not wired as its like are. `warning`: it works, but slower or less evenly.
+    `error`: something is not wired as its like are. `warning`: it works, but slower or less evenly. `note`: what the
+    file does not show and so nobody can judge.
     """
 
     severity: Severity
@@ -38,18 +41,19 @@ class Finding:
 
 
 def check_cluster(cluster: Cluster) -> tuple[Finding, ...]:
-    """All findings, errors first, in the order of the parts."""
+    """All findings, errors first and notes last, in the order of the parts."""
     view = view_of(cluster.graph)
     found = [
         *_nics(view),
         *_gpus(cluster, view),
         *_uplinks(view, "leaf", "spine"),
         *_uplinks(view, "spine", "core"),
+        *_empty_leaves(view),
         *_leaves_apart(view),
         *_slow_links(view),
         *_parts(view),
     ]
-    return tuple(sorted(found, key=lambda finding: finding.severity != "error"))
+    return tuple(sorted(found, key=lambda finding: _ORDER[finding.severity]))
 
 
 def _design_of(view: GraphView) -> dict[int, str]:
@@ -146,22 +150,24 @@ def _gpus(cluster: Cluster, view: GraphView) -> Iterator[Finding]:
             yield Finding("warning", "less NIC", gpu, f"{gpu} has less of a NIC than its like", loss)
 
 
-def _uplinks(view: GraphView, low: str, high: str) -> Iterator[Finding]:
-    """Switches with fewer cables up than those of their block, and bundles that are not even.
+def _shown(view: GraphView, switch: str, low: str) -> bool:
+    """Whether all cables of a switch are known: as its importer saw it; where that is not said, a leaf without a NIC
+    may be one that a file shows only as the far end of others' cables."""
+    seen = view.data[switch].get("seen")
+    return seen == "whole" or (seen is None and (low != "leaf" or bool(view.near(switch, "nic"))))
 
-    A leaf without a NIC may be one that a file shows only as the far end of others' cables: such leaves are compared
-    with each other alone.
-    """
+
+def _uplinks(view: GraphView, low: str, high: str) -> Iterator[Finding]:
+    """Switches with fewer cables up than those of their block; those shown in part are compared with each other."""
     of_block: dict[tuple[object, bool], list[str]] = {}
     alone: list[str] = []
     for switch in view.by_kind.get(low, []):
+        shown = _shown(view, switch, low)
         above = view.near(switch, high)
-        if low == "leaf":
-            block: object = view.data[above[0]].get("block") if above else None
-            shown = bool(view.near(switch, "nic"))
-        else:
-            block, shown = view.data[switch].get("pod"), True
-        if low == "leaf" and block is None:
+        block = view.data[switch].get("pod") if low == "spine" else None
+        if low == "leaf" and above:
+            block = view.data[above[0]].get("block")
+        if low == "leaf" and block is None and view.data[switch].get("seen") != "partly":
             alone.append(switch)
         else:
             of_block.setdefault((block, shown), []).append(switch)
@@ -170,7 +176,7 @@ def _uplinks(view: GraphView, low: str, high: str) -> Iterator[Finding]:
         every = {switch: _cables(view, switch, high) for switches in blocks for switch in switches}
         for switches in blocks:
             yield from _fewer(view, every, switches, high, shown)
-    yield from _not_judged(view, of_block, high)
+    yield from _not_judged(view, of_block, low, high)
     if of_block:
         for switch in alone:
             yield Finding("error", "missing cable", switch, f"{switch} has no uplink", _CUT_OFF)
@@ -198,7 +204,7 @@ def _fewer(
             rates = f"{format_bandwidth(left)} of {format_bandwidth(rate)}"
             loss = f"groups that leave it share {rates} ({_change(left, rate)})" if have else _CUT_OFF
             where = f": fewer to {', '.join(lacking)}" if lacking else ""
-            where += "" if shown else " (leaves without a NIC, compared with each other alone)"
+            where += "" if shown else f" ({_kept_apart(view, switch)}, compared with each other alone)"
             yield Finding(
                 "error", "missing cable", switch, f"{switch} has {have} uplinks, its like have {wanted}{where}", loss
             )
@@ -216,17 +222,46 @@ def _usual_bundles(bundles: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {top: count for top, count in found.items() if count}
 
 
-def _not_judged(view: GraphView, of_block: Mapping[tuple[object, bool], Sequence[str]], high: str) -> Iterator[Finding]:
-    """Leaves without a NIC that all have fewer cables than those with: most likely a file shows them in part."""
+def _kept_apart(view: GraphView, switch: str) -> str:
+    seen = view.data[switch].get("seen")
+    return "shown only as far ends of cables" if seen == "partly" else "leaves without a NIC"
+
+
+def _not_judged(
+    view: GraphView, of_block: Mapping[tuple[object, bool], Sequence[str]], low: str, high: str
+) -> Iterator[Finding]:
+    """Switches that are shown in part, by what the importer says, or most likely: leaves without a NIC that all have
+    fewer cables than those with."""
+    whole = sum(len(switches) for (_, shown), switches in of_block.items() if shown)
+    partly = [one for switches in of_block.values() for one in switches if view.data[one].get("seen") == "partly"]
+    if partly and (low == "leaf" or (whole and view.by_kind.get(high))):
+        many = {"leaf": "leaves", "spine": "spines"}[low]
+        message = f"{len(partly)} {many} are shown only as far ends of cables: not judged by the {whole} shown whole"
+        loss = "none known; what hangs on them and their own uplinks are not in the file"
+        yield Finding("note", "not judged", partly[0], message, loss)
     for (block, shown), switches in of_block.items():
         others = of_block.get((block, True), ())
-        if shown or not others:
+        if shown or not others or view.data[switches[0]].get("seen") == "partly":
             continue
         if max(_sum(view, one, high) for one in switches) < min(_sum(view, one, high) for one in others):
             few = f"{len(switches)} leaves without a NIC have fewer uplinks"
             message = f"{few} than the {len(others)} with: not judged by these"
             loss = "none, if the file shows them only as far ends of cables; else their uplinks are too few"
-            yield Finding("warning", "not judged", switches[0], message, loss)
+            yield Finding("note", "not judged", switches[0], message, loss)
+
+
+def _empty_leaves(view: GraphView) -> Iterator[Finding]:
+    """Leaves that a file lists with all their ports, none of them to a NIC, while others have some."""
+    leaves = view.by_kind.get("leaf", [])
+    nics = {leaf: len(view.near(leaf, "nic")) for leaf in leaves}
+    used = sorted(count for count in nics.values() if count)
+    for leaf, count in nics.items():
+        if count or not used or view.data[leaf].get("seen") != "whole":
+            continue
+        usual = f"{used[0]}" if used[0] == used[-1] else f"{used[0]} to {used[-1]}"
+        rate = _rate_up(view, leaf, "spine")
+        loss = f"its uplinks ({format_bandwidth(rate)}) carry nothing, and NICs meant for it reach nobody"
+        yield Finding("error", "empty leaf", leaf, f"{leaf} has no NIC, the other leaves have {usual}", loss)
 
 
 def _sum(view: GraphView, switch: str, high: str) -> int:

@@ -47,6 +47,7 @@ class PartEntry(_Strict):
     units: Annotated[int, Field(ge=0)] = 1
     latency: Time = 0.0
     port: Bandwidth = 0.0
+    seen: Literal["whole", "partly"] | None = None
 
 
 class WireEntry(_Strict):
@@ -134,11 +135,17 @@ def _checks(entry: GraphFile, form: GraphForm, catalog: Catalog, known: Sequence
             if part.kind == "gpu":
                 last = "model" if part.model else "kind"
                 yield ["types", place, "parts", row, last], partial(catalog.gpu, part.model)
+            if part.seen is not None:
+                yield ["types", place, "parts", row, "seen"], partial(_not_seen, part.names)
     for place, host in enumerate(entry.hosts):
         yield ["hosts", place, "names"], partial(expand, host.names)
         yield ["hosts", place, "type"], partial(_known_type, host.type, known)
     for place, switch in enumerate(entry.switches):
         yield ["switches", place, "kind"], partial(_known_switch, switch.kind)
+
+
+def _not_seen(names: str) -> None:
+    raise TopologyError(f"{names} of a node with 'seen'", fix="state it for switches only")
 
 
 def _known_switch(kind: str) -> None:
@@ -153,7 +160,7 @@ def _known_type(name: str, known: Sequence[str]) -> None:
 
 
 def _parts(entries: Iterable[PartEntry]) -> tuple[PartRow, ...]:
-    return tuple(PartRow(e.names, e.kind, e.model, e.units, e.latency, e.port) for e in entries)
+    return tuple(PartRow(e.names, e.kind, e.model, e.units, e.latency, e.port, e.seen or "") for e in entries)
 
 
 def _wires(entries: Iterable[WireEntry]) -> tuple[WireRow, ...]:
@@ -192,6 +199,8 @@ def _part(row: PartRow) -> dict[str, Any]:
         entry["latency"] = exact_text(row.latency_s, "time")
     if row.port_bytes_per_s:
         entry["port"] = exact_text(row.port_bytes_per_s, "bandwidth")
+    if row.seen:
+        entry["seen"] = row.seen
     return entry
 
 

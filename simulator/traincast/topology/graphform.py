@@ -25,13 +25,16 @@ CABLE_ENDS: Final = (
     frozenset({"core"}),
     frozenset({"gpu", "nvswitch"}),
 )
+SEEN: Final = ("whole", "partly")
+"""All ports of a switch are listed, or only those that its peers name as their far ends."""
 _BETWEEN: Final = " -- "
 
 
 @dataclass(frozen=True)
 class PartRow:
     """Equal parts. `model` is a GPU's catalogue name; `port_bytes_per_s` a NIC's rate, 0.0 where it is not known;
-    `units` how many chips or boxes one vertex stands for (0: a helper that is no box)."""
+    `units` how many chips or boxes one vertex stands for (0: a helper that is no box); `seen` whether the file that
+    switches were read from lists their own ports (SEEN; empty: nobody says)."""
 
     names: str
     kind: str
@@ -39,6 +42,7 @@ class PartRow:
     units: int = 1
     latency_s: float = 0.0
     port_bytes_per_s: float = 0.0
+    seen: str = ""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,8 @@ def _part_data(row: PartRow) -> dict[str, Any]:
         data["latency_s"] = row.latency_s
     if row.kind == "nvswitch" or row.units != 1:
         data["units"] = row.units
+    if row.seen:
+        data["seen"] = row.seen
     if row.kind == "nic" and row.port_bytes_per_s:
         data["port_bytes_per_s"] = row.port_bytes_per_s
     if row.kind == "gpu":

@@ -3,17 +3,19 @@
 A flow between two nodes leaves by its NIC, goes up to the first level where both ends meet, and down again. What
 lies above the leaves is either bundled (`adaptive`: all uplinks of a leaf are one link, all uplinks of a block
 another, as ideal adaptive routing would use them) or cable by cable (`ecmp`: a hash of the flow picks one cable at
-each level, so that two flows may meet on one while the next is idle). Up and down are different links.
+each level, so that two flows may meet on one while the next is idle). A lane of `ecmp` is several flows, each with an
+even part of its bytes and a hash of its own. Up and down are different links.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from traincast.errors import TopologyError
 from traincast.topology.cables import Cables, build_cables, climb
 from traincast.topology.cluster import Cluster
 from traincast.topology.lanes import Flows, Visits, flows_of, visits_of
@@ -22,12 +24,33 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
+DEFAULT_FLOWS: Final = 2
+"""Flows of a lane (a pair of NICs) under `ecmp`: two channels on each NIC with one queue pair each.
+
+NCCL's logs show 16 channels on eight H100 and 8 to 16 on eight A100 with a NIC each, and to a peer over the network
+it opens two channels per NIC; NCCL_IB_QPS_PER_CONNECTION is 1 unless it is set (NCCL User Guide, environment
+variables). Llama Team 2024 (arXiv:2407.21783) §3.3.1 have 16 flows between two GPUs.
+"""
+MOST_FLOWS: Final = 128
+"""NCCL takes at most as many queue pairs per connection (NCCL_IB_MAX_QPS of its net_ib.cc)."""
+
+
 @dataclass(frozen=True)
 class Spread:
-    """How flows spread over parallel links; `seed` turns the hash of `ecmp`."""
+    """How flows spread over parallel links: `ecmp` hashes `flows` of them in each lane, `seed` turns the hash.
+
+    Raises TopologyError for fewer than one flow or more than MOST_FLOWS, and for a negative seed.
+    """
 
     kind: Literal["adaptive", "ecmp"] = "adaptive"
     seed: int = 0
+    flows: int = DEFAULT_FLOWS
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.flows <= MOST_FLOWS:
+            raise TopologyError(f"{self.flows} flows in a lane", fix=f"give 1 to {MOST_FLOWS}")
+        if self.seed < 0:
+            raise TopologyError(f"seed {self.seed}", fix="give a whole number from 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +119,8 @@ def group_links(table: LinkTable, groups: npt.ArrayLike, *, ring: bool = True, c
 
     With `ring` every node sends to the next and the last to the first; without, the last one sends nothing (a pair
     is then one message from its first GPU to its second). `channel` stands for the port numbers in the hash of
-    `ecmp`: groups and channels that share their NICs are hashed apart. Raises TopologyError for nodes without a
-    network between them.
+    `ecmp`: groups and channels that share their NICs are hashed apart, and so are the flows of a lane, which share its
+    bytes evenly and end with the slowest of them. Raises TopologyError for nodes without a network between them.
     """
     members = np.asarray(groups, dtype=np.int64)
     visits = visits_of(table.cluster.fabric, members)
@@ -106,13 +129,27 @@ def group_links(table: LinkTable, groups: npt.ArrayLike, *, ring: bool = True, c
     lanes = np.full(len(members), np.iinfo(np.int64).max)
     np.minimum.at(lanes, flows.edge_group, lanes_of_edge)
     lanes[lanes == np.iinfo(np.int64).max] = 0
-    lane, link = lane_links(table, flows.out, flows.into, channel=flows.group * 64 + channel)
+    lane, link, part = _lane_parts(table, flows, flows.group * 64 + channel)
     edge = flows.edge[lane]
     fullest = lanes[flows.group[lane]]
-    entries = [(flows.group[lane], link, fullest / lanes_of_edge[edge])]
+    entries = [(flows.group[lane], link, part * fullest / lanes_of_edge[edge])]
     entries += _bus_entries(table, visits, flows, lanes)
     group, used, weight = (np.concatenate(column) for column in zip(*entries, strict=True))
     return _summed(group, used, weight.astype(np.float64), lanes)
+
+
+def _lane_parts(table: LinkTable, flows: Flows, channel: Ints) -> tuple[Ints, Ints, Floats]:
+    """Lane, link and part of the lane's bytes on it: all on its NICs, split over the cables of its hashed flows."""
+    count = 1 if table.cables is None else table.spread.flows
+    if count == 1:
+        lane, link = lane_links(table, flows.out, flows.into, channel=channel)
+        return lane, link, np.ones(len(lane))
+    each = np.repeat(np.arange(len(flows.out)), count)
+    number = np.tile(np.arange(count), len(flows.out))
+    flow, link = lane_links(table, flows.out[each], flows.into[each], channel=channel[each] + (number << 40))
+    nic = link < table.first["leaf up"]
+    keep = ~nic | (number[flow] == 0)
+    return each[flow[keep]], link[keep], np.where(nic, 1.0, 1.0 / count)[keep]
 
 
 def _bus_entries(table: LinkTable, visits: Visits, flows: Flows, lanes: Ints) -> list[tuple[Ints, Ints, Floats]]:

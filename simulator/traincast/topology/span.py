@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from traincast.errors import TopologyError
 from traincast.topology.cluster import TIERS, Cluster
+from traincast.topology.degrade import ranges_text
 from traincast.topology.inside import inner_figures
 from traincast.topology.lanes import Flows, Visits, flows_of, visits_of
 
@@ -160,8 +161,27 @@ def _shares(cluster: Cluster, flows: Flows) -> tuple[Floats, Floats]:
         load = np.bincount(link[used], minlength=len(capacity))
         share[used] = np.minimum(share[used], capacity[link[used]] / load[link[used]])
     if not share.min() > 0.0:
-        raise TopologyError(f"{cluster.name} has leaves that no switch joins", fix="add spine or core switches")
+        raise _no_way(cluster, flows, int(np.argmin(share)))
     return share, fabric.nic_cap_bytes_per_s[flows.out] / share
+
+
+def _no_way(cluster: Cluster, flows: Flows, flow: int) -> TopologyError:
+    """The error of a flow that would have to pass a leaf without uplinks, or spines that no core joins."""
+    fabric = cluster.fabric
+    ends = fabric.nic_leaf[[flows.out[flow], flows.into[flow]]]
+    leaf = int(ends[int(np.argmin(fabric.leaf_up_bytes_per_s[ends]))])
+    what, above = f"{fabric.leaf_keys[leaf]} has no uplink", "spine"
+    if fabric.leaf_up_bytes_per_s[leaf] > 0.0:
+        blocks = fabric.leaf_block[ends]
+        leaf = int(ends[int(np.argmin(fabric.block_up_bytes_per_s[blocks]))])
+        what, above = f"the spines above {fabric.leaf_keys[leaf]} have no uplink", "core"
+    nodes = ranges_text(fabric.nic_node[fabric.nic_leaf == leaf].tolist())
+    cut = (loss.change.where for loss in cluster.losses if loss.change.part == fabric.leaf_keys[leaf])
+    return TopologyError(
+        f"{cluster.name}: {what}, but groups of nodes {nodes} have ranks elsewhere",
+        fix=f"leave a cable to a {above}, or leave out the nodes (absent_nodes: [{nodes}])",
+        where=next(cut, "") or None,
+    )
 
 
 def _bus_share(cluster: Cluster, visits: Visits, flows: Flows) -> Floats:

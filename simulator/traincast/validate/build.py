@@ -5,20 +5,19 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, cast
 
-from traincast.recipe import Recipe, Recompute, ScheduleName
+from traincast.recipe import Recipe, ScheduleName
+from traincast.validate.context import context_of_row, offloaded
 from traincast.validate.rows import PublishedRow, RowSkippedError
+from traincast.validate.sharded import default_bucket, sharding_of_row, understood
 
 if TYPE_CHECKING:
     from traincast.mesh import Mesh
     from traincast.model import ModelShape
 
-RECOMPUTE_MODES: tuple[Recompute, ...] = ("none", "selective", "full")
+RECOMPUTE_MODES = ("none", "selective", "full")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 _FFN_FACTOR = 4
 _LARGEST_MICROBATCH = 64
-_DDP_BUCKET_BYTES = 25 * 2.0**20
-"""PyTorch DDP's default bucket_cap_mb; a sharded optimiser goes by Megatron's own buckets."""
-
 
 INFERRED = {
     ("vtrain_single", "recompute"): "recomputation is not stated by the source and taken as open: with full"
@@ -62,19 +61,13 @@ def refuse_unmodelled(row: PublishedRow) -> None:
 
     refusals = (
         ((row.number("experts") or 0) > 1, "experts are not modelled yet"),
-        ((row.count("cp") or 1) > 1, "context parallelism is not modelled yet"),
-        (
-            row.number("zero_stage") in (2, 3) or bool(row.text("fsdp_shard")),
-            "ZeRO stage 2 and 3 are not modelled yet",
-        ),
         (row.flag("mla") is True, "latent attention is not modelled yet"),
         (
             row.text("schedule") not in ("", *SCHEDULES),
             f"schedule {row.text('schedule')!r} is not modelled yet",
         ),
-        (row.text("offload").lower() not in ("", "none"), "offloading is not modelled yet"),
         (
-            row.text("recompute") not in ("", *RECOMPUTE_MODES),
+            not understood(row.text("recompute")),
             f"recomputation {row.text('recompute')!r} is not modelled yet",
         ),
         (
@@ -131,16 +124,17 @@ def _model(row: PublishedRow, notes: list[str]) -> "ModelShape":
 def _mesh(row: PublishedRow) -> "Mesh":
     from traincast.mesh import Mesh
 
-    gpus, tp, pp = row.essential("gpus"), row.essential("tp"), row.essential("pp")
-    dp = row.count("dp") or gpus // (tp * pp)
-    if tp * pp * dp != gpus:
-        raise RowSkippedError(f"tp {tp} x pp {pp} x dp {dp} is {tp * pp * dp}, but gpus is {gpus}")
-    return Mesh(tp=tp, pp=pp, dp=dp)
+    gpus, tp, pp, cp = row.essential("gpus"), row.essential("tp"), row.essential("pp"), row.count("cp") or 1
+    dp = row.count("dp") or gpus // (tp * pp * cp)
+    if tp * pp * cp * dp != gpus:
+        spelled = f"tp {tp} x pp {pp} x dp {dp}" if cp == 1 else f"tp {tp} x cp {cp} x pp {pp} x dp {dp}"
+        raise RowSkippedError(f"{spelled} is {tp * pp * cp * dp}, but gpus is {gpus}")
+    return Mesh(tp=tp, cp=cp, pp=pp, dp=dp)
 
 
 def _candidates(row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: list[str]) -> Iterator[Candidate]:
     """Every recipe that the row leaves possible; what is stated has one choice."""
-    base = _base_recipe(row, model, notes)
+    base = replace(_base_recipe(row, model, notes), **context_of_row(row, model, mesh, notes))
     microbatches = _microbatches(row, base.global_batch, mesh.dp)
     chunks = _chunk_counts(row, model.layers, mesh.pp)
     modes = _recompute_modes(row)
@@ -156,10 +150,10 @@ def _candidates(row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: lis
             if len(choices) > 1:
                 chosen.append(f"{name} {value}")
         split, split_note = _stage_layers(row, model.layers, mesh.pp, vpp)
-        batch, batch_note = _whole_batch(base.global_batch, microbatch, mesh.dp)
+        ragged = base.global_batch % (microbatch * mesh.dp) != 0
+        batch_note = "the last microbatch is smaller than the others" if ragged else ""
         recipe = replace(
             base,
-            global_batch=batch,
             microbatch=microbatch,
             recompute=recompute,
             vpp=vpp,
@@ -179,23 +173,22 @@ def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Re
         kernel = "flash" if model.gated_mlp else "unfused"
         notes.append(f"attention kernel not stated: {kernel}")
     scatter_gather, precision = row.flag("scatter_gather"), row.text("precision")
-    overlap, sharded = row.flag("overlap_dp") or False, int(row.number("zero_stage") or 0)
-    return Recipe(
+    recipe = Recipe(
         global_batch=row.essential("global_batch"),
         microbatch=1,
         sequence=row.essential("seq"),
         precision=precision,
         sequence_parallel=row.flag("sequence_parallel") or False,
         attention="unfused" if kernel == "unfused" else "flash",
-        zero_stage=sharded,
-        overlap_dp=overlap,
         gradient_dtype="fp16" if precision == "fp16" else "fp32",
-        bucket_bytes=_DDP_BUCKET_BYTES if overlap and not sharded else Recipe.bucket_bytes,
         p2p="async" if row.flag("p2p_overlap") or splits else "blocking",
         # the authors of zero bubble: steps roll, unless the optimiser was synchronised (Qi et al. 2023, section 4)
         post_validation=splits and "sync_optimizer" not in (row.text("remark"), row.text("unusual")),
         scatter_gather=True if scatter_gather is None else scatter_gather,
+        offload_activations=offloaded(row),
+        **sharding_of_row(row, notes),
     )
+    return replace(recipe, bucket_bytes=default_bucket(recipe))
 
 
 def _microbatches(row: PublishedRow, global_batch: int, dp: int) -> tuple[int, ...]:
@@ -207,7 +200,10 @@ def _microbatches(row: PublishedRow, global_batch: int, dp: int) -> tuple[int, .
 
 
 def _chunk_counts(row: PublishedRow, layers: int, pp: int) -> tuple[int, ...]:
-    """Chunks a stage: as stated; else 1 without interleaving, and every even split where that may be on."""
+    """Chunks a stage: as stated; else 1 without interleaving, and every even split where that may be on.
+
+    Where the first and the last stage have a layer less, embedding and head count as one each.
+    """
     from traincast.schedule import ANY_CHUNKS, TWO_CHUNKS
 
     stated = row.count("vpp")
@@ -219,14 +215,15 @@ def _chunk_counts(row: PublishedRow, layers: int, pp: int) -> tuple[int, ...]:
     if pp == 1 or name not in ("", *ANY_CHUNKS):
         return (1,)
     first = 2 if name == "interleaved" else 1
-    return tuple(vpp for vpp in range(first, layers // pp + 1) if layers % (pp * vpp) == 0) or (first,)
+    split = layers + 2 if row.text("stage_layers") == "first-1,last-1" else layers
+    return tuple(vpp for vpp in range(first, split // pp + 1) if split % (pp * vpp) == 0) or (first,)
 
 
-def _recompute_modes(row: PublishedRow) -> tuple[Recompute, ...]:
+def _recompute_modes(row: PublishedRow) -> tuple[str, ...]:
     if (row.family, "recompute") in INFERRED:
         return RECOMPUTE_MODES
     stated = row.text("recompute")
-    return (cast(Recompute, stated),) if stated else RECOMPUTE_MODES
+    return (stated,) if stated else RECOMPUTE_MODES
 
 
 def _schedule(row: PublishedRow, pp: int, vpp: int) -> ScheduleName:
@@ -236,12 +233,6 @@ def _schedule(row: PublishedRow, pp: int, vpp: int) -> ScheduleName:
     if name in ("", "none", "interleaved", "1f1b"):
         return "interleaved" if vpp > 1 else "1f1b"
     return cast(ScheduleName, name)
-
-
-def _whole_batch(global_batch: int, microbatch: int, dp: int) -> tuple[int, str]:
-    """The batch in whole microbatches, and a note where the last one was ragged."""
-    whole = -(-global_batch // (microbatch * dp)) * microbatch * dp
-    return whole, "" if whole == global_batch else "the ragged last microbatch counts as a full one"
 
 
 def _stage_layers(row: PublishedRow, layers: int, pp: int, vpp: int) -> tuple[tuple[int, ...] | None, str]:

@@ -11,8 +11,9 @@ from traincast.calibration.importers.lines import Line, decode, read_lines
 from traincast.calibration.importers.nccl_sweep import FAILURE, failure_text
 from traincast.calibration.importers.nccl_text import import_nccl_text
 from traincast.calibration.importers.nvbandwidth import import_nvbandwidth
+from traincast.calibration.importers.record_lines import import_records
 from traincast.calibration.importers.torch_tables import import_torch
-from traincast.calibration.jsonl import is_record_line, read_records
+from traincast.calibration.jsonl import is_record_line
 from traincast.calibration.ops import OPS
 from traincast.calibration.records import Imported, Problem
 from traincast.errors import DataError, UsageError
@@ -46,8 +47,7 @@ def import_text(text: str, name: str = "text", op: str | None = None) -> Importe
     text = text.replace("\r\n", "\n")
     first = text.lstrip()[:200]
     if is_record_line(first):
-        records = read_records(text, name)
-        return Imported(records, (), len({id(record.run) for record in records}))
+        return import_records(text, name)
     lines = read_lines(text)
     found = import_json(text, op) if "{" in text else Imported()
     if not found.tables:

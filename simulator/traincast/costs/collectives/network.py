@@ -1,14 +1,54 @@
 """The wires of one group and the calibrated constants that turn NCCL's numbers into seconds."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-from traincast.costs.collectives.nccl import AMPERE_2_8, CAPS, LATENCIES, RULES, ChannelCaps, Latencies, Rules
+from traincast.costs.collectives.nccl import ChannelCaps, Latencies
+from traincast.costs.collectives.versions import Rules, bus_cap, caps_of, latencies_of, rules_of
 from traincast.topology import Span
 
 NIC_EFFICIENCY = 0.96
 """Share of a NIC's raw rate that NCCL's topology search assumes (24 of 25 GB/s for HDR; nccl graph/topo.h)."""
+
+
+@dataclass(frozen=True)
+class NvlsConstants:
+    """NVLink SHARP: factors on NCCL's latency and on the bandwidth of multicast, and the mixing term."""
+
+    latency_factor: float = 1.0
+    efficiency: float = 1.0
+    mixing: float = 0.0
+
+
+@dataclass(frozen=True)
+class ExchangeConstants:
+    """All-to-all: `launch_s` beyond that of a collective, `handshake_s` of blocks that go Simple, `peer_s` for each further
+    peer, factors on the bandwidth inside and across nodes, the mixing term, and what copying a rank's own block costs as a
+    share of sending it."""
+
+    launch_s: float = 0.0
+    handshake_s: float = 0.0
+    peer_s: float = 0.0
+    efficiency: float = 1.0
+    inter_efficiency: float = 1.0
+    mixing: float = 0.0
+    own_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class FabricConstants:
+    """What a fabric adds to NCCL's picture of it.
+
+    `hop_s`: latency of a network hop beyond NCCL's and the span's (a plug-in's own; virtual machines); `ring_hop_s`: the
+    same again in rings. `wire`: share of the NIC rate that NCCL assumes which the fabric carries. `overlap`: a ring's
+    latency and transfer join across N nodes as (L^p + X^p)^(1/p) with p = 1 + overlap * log2 N: 0 adds them, and the
+    longer the ring, the closer they come to their maximum.
+    """
+
+    hop_s: float = 0.0
+    ring_hop_s: float = 0.0
+    wire: float = 1.0
+    overlap: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -20,6 +60,9 @@ class NetworkConstants:
     The first set serves groups inside a node, the second those that cross nodes; `one_efficiency` and
     `some_efficiency` are further factors where the group holds one GPU or some of the GPUs of its nodes, so that its
     siblings drive the other NICs at the same time; `message_*` serve send/recv.
+    `base_factor` is a further factor on NCCL's base latencies, `edge_steps` the ring steps that a chunk takes beyond
+    those that carry it on (NCCL's kernel runs n of them a round where n - 1 count). `nvls_on`: NVLink SHARP is not
+    switched off. With the defaults the further terms vanish.
     """
 
     nccl: str
@@ -36,30 +79,27 @@ class NetworkConstants:
     message_launch_s: float
     message_efficiency: float
     gpus_per_node: int
+    base_factor: float = 1.0
+    edge_steps: float = 0.0
+    nvls_on: bool = True
+    nvls: NvlsConstants = field(default_factory=NvlsConstants)
+    exchange: ExchangeConstants = field(default_factory=ExchangeConstants)
+    fabric: FabricConstants = field(default_factory=FabricConstants)
 
     @property
     def latencies(self) -> Latencies:
         """NCCL's latency table of this version."""
-        return LATENCIES[self.nccl]
+        return latencies_of(self.nccl)
 
     @property
     def rules(self) -> Rules:
         """What else this version does differently."""
-        return RULES[self.nccl]
+        return rules_of(self.nccl)
 
     @property
     def caps(self) -> ChannelCaps:
         """NCCL's bandwidth caps of this GPU generation, in this version."""
-        caps = CAPS[self.generation]
-        if self.nccl == "2.8" and self.generation == "ampere":
-            tree = (AMPERE_2_8["tree_ll128"],) * 3
-            return replace(caps, ring_ll128=AMPERE_2_8["ring_ll128"], tree_ll128=tree)
-        return caps
-
-    @property
-    def bus_cap(self) -> float:
-        """Most that a ring's bus bandwidth may be [bytes/s]."""
-        return AMPERE_2_8["bus_cap"] if self.nccl == "2.8" and self.generation == "ampere" else math.inf
+        return caps_of(self.nccl, self.generation)
 
 
 Holding = Literal["one", "some", "node"]
@@ -68,7 +108,11 @@ Holding = Literal["one", "some", "node"]
 
 @dataclass(frozen=True)
 class Wires:
-    """What the formulas need of a span: sizes, the ring's bus bandwidth and the channels behind it."""
+    """What the formulas need of a span: sizes, the ring's bus bandwidth and the channels behind it.
+
+    `node_class` 0: one node, 1: two nodes, 2: three and more (index into NCCL's per-channel caps). `nvlink`: the GPUs
+    of a node are joined by NVLink, `link_bytes_per_s` its raw rate a GPU; without it the ring takes PCIe.
+    """
 
     ranks: int
     nodes: int
@@ -78,7 +122,12 @@ class Wires:
     extra_latency_s: float
     holds: Holding
     node_class: int
-    """0: one node, 1: two nodes, 2: three and more (index into NCCL's per-channel caps)."""
+    nvlink: bool = True
+    link_bytes_per_s: float = 0.0
+
+
+FASTEST_PCIE_BYTES_PER_S = 64e9
+"""A group of several nodes whose path inside them is no faster than PCIe gen5 x16 has no NVLink there."""
 
 
 def wires(span: Span, c: NetworkConstants) -> Wires:
@@ -87,14 +136,39 @@ def wires(span: Span, c: NetworkConstants) -> Wires:
     Inside a node the ring runs at the searched share of the NVLink rate. Across nodes every ring passes each node
     boundary once, so the group's bus bandwidth is what it may use out of a node, at most the raw NVLink rate.
     """
-    inside = min(span.intra_bytes_per_s * c.caps.search_fraction, c.bus_cap)
+    link = span.intra_bytes_per_s
     if span.nodes <= 1:
-        return Wires(span.ranks, 1, span.ranks, inside, c.caps.channels, 0.0, "node", 0)
+        nvlink = span.tier != "pcie"
+        inside = min(link * c.caps.search_fraction, bus_cap(c.nccl, c.generation))
+        return Wires(span.ranks, 1, span.ranks, inside, c.caps.channels, 0.0, "node", 0, nvlink, link)
     across = span.inter_bytes_per_s * NIC_EFFICIENCY
-    bus = min(span.intra_bytes_per_s, across) if span.ranks_per_node > 1 else across
+    bus = min(link, across) if span.ranks_per_node > 1 else across
     channels = max(span.inter_bytes_per_s / span.nic_bytes_per_s, 1.0)
     node_class = 1 if span.nodes == 2 else 2
+    nvlink = span.ranks_per_node == 1 or link > FASTEST_PCIE_BYTES_PER_S
     holds: Holding = "node"
     if span.ranks_per_node < c.gpus_per_node:
         holds = "one" if span.ranks_per_node == 1 else "some"
-    return Wires(span.ranks, span.nodes, span.ranks_per_node, bus, channels, span.inter_latency_s, holds, node_class)
+    return Wires(
+        ranks=span.ranks,
+        nodes=span.nodes,
+        ranks_per_node=span.ranks_per_node,
+        bus_bytes_per_s=bus,
+        channels=channels,
+        extra_latency_s=span.inter_latency_s,
+        holds=holds,
+        node_class=node_class,
+        nvlink=nvlink,
+        link_bytes_per_s=link,
+    )
+
+
+def across_efficiency(w: Wires, c: NetworkConstants) -> float:
+    """Share of NCCL's bandwidth that a group reaches across nodes.
+
+    Groups that hold whole nodes reach `inter_efficiency`. Where several groups run side by side on the NICs of a node
+    (gradients beside tensor parallelism) they reach less of their static share: SC21 §5.9 measures 12.9 TB/s of
+    data-parallel bisection traffic where 384 nodes have 38 TB/s each way.
+    """
+    further = {"one": c.one_efficiency, "some": c.some_efficiency, "node": 1.0}[w.holds]
+    return c.inter_efficiency * further

@@ -6,8 +6,9 @@ The rest of its time is launch, latency and the mixing term; it does not depend 
 from dataclasses import dataclass
 
 from traincast.costs.collectives.network import NetworkConstants, wires
+from traincast.costs.collectives.option import parts_of, transfer_seconds
 from traincast.costs.collectives.ring import STEPS
-from traincast.costs.collectives.select import across_efficiency, choose
+from traincast.costs.collectives.select import choose, terms_of
 from traincast.topology import Span
 
 
@@ -37,7 +38,8 @@ def collective_move(op: str, size_bytes: float, span: Span, c: NetworkConstants)
     if span.nodes <= 1 or span.ranks <= 1 or size_bytes <= 0 or op not in STEPS:
         return NOTHING
     w = wires(span, c)
-    seconds = size_bytes / (across_efficiency(w, c) * choose(op, size_bytes, w, c).bytes_per_s)
+    choice = choose(op, size_bytes, w, c)
+    seconds = float(transfer_seconds(parts_of(choice, size_bytes), terms_of(choice, w, c)))
     crossing = STEPS[op] * (w.ranks - 1) / w.ranks * size_bytes
     return Move(seconds, min(crossing / seconds, span.inter_bytes_per_s), span.inter_bytes_per_s)
 

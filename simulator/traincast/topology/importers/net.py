@@ -42,7 +42,10 @@ class NetLink:
 
 @dataclass(frozen=True)
 class Net:
-    """A fabric. `heights` are the levels of a tree file, None where they follow from the cables."""
+    """A fabric. `heights` are the levels of a tree file, None where they follow from the cables.
+
+    `seen` says of each switch whether the file lists its own ports (`graphform.SEEN`); empty where it cannot tell.
+    """
 
     source: str
     kind: str
@@ -51,6 +54,7 @@ class Net:
     switches: tuple[str, ...]
     links: tuple[NetLink, ...]
     heights: Mapping[str, int] | None = None
+    seen: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,25 +129,36 @@ def lay_out(net: Net, cable_s: float, latency_of: Callable[[float], float]) -> L
     _beside(draft, flat[2], "core")
     _skipping(draft, tall)
     leaf_of = _host_leaves(draft, net, top_of)
-    boxes = Counter(top_of.values())
-    rates = _fastest(net)
-    parts: dict[tuple[str, int, float], list[str]] = {}
-    for name, kind in draft.kinds.items():
-        helper = name in draft.helpers
-        wait = 0.0 if helper else latency_of(rates.get(name, 0.0))
-        parts.setdefault((kind, 0 if helper else boxes.get(name, 1), wait), []).append(name)
+    parts = _part_rows(draft, net, top_of, latency_of)
     wires: dict[Cable, list[tuple[str, str]]] = {}
     for (low, high), (count, rate) in draft.bundles.items():
         cable = (net.kind, count, rate / count, cable_s * draft.shares[low, high])
         wires.setdefault(cable, []).append((low, high))
     return Layout(
-        switches=tuple(
-            PartRow(",".join(compress(names)), kind, units=units, latency_s=wait)
-            for (kind, units, wait), names in parts.items()
-        ),
+        switches=parts,
         cables=wire_rows(wires),
         leaf_of=leaf_of,
         notes=tuple(draft.notes),
+    )
+
+
+def _part_rows(
+    draft: _Draft, net: Net, top_of: Mapping[str, str], latency_of: Callable[[float], float]
+) -> tuple[PartRow, ...]:
+    """Rows of equal switches. Several boxes in one vertex are seen as whole as the least of them."""
+    boxes = Counter(top_of.values())
+    rates = _fastest(net)
+    seen = {top_of.get(name, name): said for name, said in net.seen.items()}
+    seen |= {top_of.get(name, name): said for name, said in net.seen.items() if said == "partly"}
+    parts: dict[tuple[str, int, float, str], list[str]] = {}
+    for name, kind in draft.kinds.items():
+        helper = name in draft.helpers
+        wait = 0.0 if helper else latency_of(rates.get(name, 0.0))
+        key = (kind, 0 if helper else boxes.get(name, 1), wait, "" if helper else seen.get(name, ""))
+        parts.setdefault(key, []).append(name)
+    return tuple(
+        PartRow(",".join(compress(names)), kind, units=units, latency_s=wait, seen=said)
+        for (kind, units, wait, said), names in parts.items()
     )
 
 

@@ -55,6 +55,7 @@ def net_of_fabric(found: Fabric, guid_hosts: Mapping[str, str]) -> Net:
         ports=tuple(ports),
         switches=tuple(switches.values()),
         links=tuple(NetLink(a, b, count, rate) for (a, b, rate), count in bundles.items()),
+        seen={switches[node.key]: "whole" if node.recorded else "partly" for node in found.of_kind("switch")},
     )
 
 

@@ -1,0 +1,196 @@
+"""Measured collectives as curves: one collective on one group at several sizes.
+
+Two forms of CSV are read: one measured point a row (`size_bytes`, `time_us`), and the project's own, one curve a row
+with `sizes_bytes` and `times_us` as lists. Beside its name a curve's columns are `gpu`, `nodes`, `gpus` (ranks), `net`,
+`nccl_version`, `op`, `algo`, `proto`, `dtype`, `inplace`, and in the project's own form `launch`.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from traincast.errors import DataError
+
+ESSENTIAL: Final = ("curve_id", "gpu", "nodes", "gpus", "net", "nccl_version", "op")
+POINT: Final = ("size_bytes", "time_us")
+PACKED: Final = ("sizes_bytes", "times_us")
+
+SPIKE: Final = 1.3
+"""A point that took longer than this times the next larger size is a spike of the network or the machine."""
+TOLERANCE: Final = 0.03
+"""Most that size / time may differ from the printed rate, beyond what its decimals allow."""
+
+LAUNCHES: Final = ("process", "thread", "single", "graph", "runtime", "kernel")
+"""Who launched: a process or a thread for each GPU, one process for all, a CUDA graph, a framework's runtime (its own
+time is in), or only the kernels were timed."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One measured time; `problem`: why it is not used (None: it is). `line` is that of the file."""
+
+    size_bytes: float
+    time_us: float
+    in_place: bool = False
+    problem: str | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One collective on one group; texts as the log has them. `nodes` None: not told."""
+
+    id: str
+    gpu: str
+    net: str
+    nodes: int | None
+    ranks: int
+    nccl: str
+    op: str
+    algo: str = "auto"
+    proto: str = "auto"
+    dtype: str = ""
+    launch: str = ""
+    source: str = ""
+    points: tuple[CurvePoint, ...] = ()
+
+    @property
+    def usable(self) -> tuple[CurvePoint, ...]:
+        """Points without a problem."""
+        return tuple(point for point in self.points if point.problem is None)
+
+    @property
+    def sizes(self) -> int:
+        """Distinct sizes."""
+        return len({point.size_bytes for point in self.points})
+
+
+def read_curves(path: Path) -> tuple[Curve, ...]:
+    """The curves of a CSV file, in order of their first rows. Raises DataError where it cannot be read or lacks columns.
+
+    A row whose figures cannot be is kept as a point with a problem.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            return _curves(path, csv.reader(stream))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DataError(f"cannot be read: {reason}", where=str(path), fix="check the path") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"is not UTF-8 text (byte {error.start})", where=str(path), fix="give a CSV file") from error
+    except csv.Error as error:
+        raise DataError(f"is not CSV: {error}", where=str(path), fix="mend the file") from error
+
+
+def _curves(path: Path, reader: "Iterator[list[str]]") -> tuple[Curve, ...]:
+    header = [name.strip() for name in next(reader, [])]
+    lacking = [name for name in ESSENTIAL if name not in header]
+    packed = set(PACKED) <= set(header)
+    if not packed:
+        lacking += [name for name in POINT if name not in header]
+    if lacking:
+        raise DataError(
+            f"lacks the column{'s' if len(lacking) > 1 else ''} {', '.join(lacking)}",
+            where=f"{path}:1",
+            fix=f"use columns {', '.join((*ESSENTIAL, *POINT))}",
+        )
+    found: dict[tuple[str, ...], list[CurvePoint]] = {}
+    heads: dict[tuple[str, ...], Curve] = {}
+    for number, cells in enumerate(reader, start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+        head = _head(row, f"{path}:{number}")
+        key = (head.id, head.gpu, head.net, str(head.nodes), str(head.ranks), head.op, head.algo, head.proto)
+        heads.setdefault(key, head)
+        found.setdefault(key, []).extend(_packed(row, number) if packed else [_point(row, number)])
+    return tuple(replace(heads[key], points=marked(points)) for key, points in found.items())
+
+
+def _head(row: Mapping[str, str], where: str) -> Curve:
+    nodes, ranks = _count(row.get("nodes", "")), _count(row.get("gpus", ""))
+    if not row.get("curve_id"):
+        raise DataError("a row has no curve_id", where=where, fix="name the curve that it belongs to")
+    return Curve(
+        id=row["curve_id"],
+        gpu=row.get("gpu", ""),
+        net=row.get("net", ""),
+        nodes=nodes,
+        ranks=ranks or 0,
+        nccl=row.get("nccl_version", ""),
+        op=row.get("op", ""),
+        algo=row.get("algo", "") or "auto",
+        proto=row.get("proto", "") or "auto",
+        dtype=row.get("dtype", ""),
+        launch=row.get("launch", ""),
+        source=row.get("source", ""),
+    )
+
+
+def _count(text: str) -> int | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if math.isfinite(value) and value == int(value) and value > 0 else None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _point(row: Mapping[str, str], line: int) -> CurvePoint:
+    size, time = _number(row.get("size_bytes", "")), _number(row.get("time_us", ""))
+    in_place = row.get("inplace", "").lower() in ("1", "y", "yes", "true")
+    problem = _unusable(size, time) or _rate_clash(size, time, row.get("algbw_gbps", ""))
+    return CurvePoint(size, time, in_place, problem, line)
+
+
+def _packed(row: Mapping[str, str], line: int) -> Iterator[CurvePoint]:
+    sizes, times = row["sizes_bytes"].split(), row["times_us"].split()
+    in_place = row.get("inplace", "") == "1"
+    if len(sizes) != len(times):
+        raise DataError(f"{len(sizes)} sizes but {len(times)} times", where=f"row {line}", fix="mend the row")
+    for size, time in zip(map(_number, sizes), map(_number, times), strict=True):
+        yield CurvePoint(size, time, in_place, _unusable(size, time), line)
+
+
+def _unusable(size: float, time: float) -> str | None:
+    if not (math.isfinite(size) and size > 0):
+        return "no size"
+    return None if math.isfinite(time) and time > 0 else "no time"
+
+
+def _rate_clash(size: float, time_us: float, printed: str) -> str | None:
+    """The importers' rule: size / time against the printed rate, beyond 3 % and half a unit of its last decimal."""
+    rate = _number(printed)
+    if not math.isfinite(rate) or rate <= 0:
+        return None
+    decimals = len(printed.partition(".")[2])
+    found = size / time_us / 1e3
+    if abs(found - rate) <= TOLERANCE * found + 0.5 * 10.0**-decimals:
+        return None
+    return f"contradicts itself: {found:.3g} GB/s by size and time, {rate:g} printed"
+
+
+def marked(points: Sequence[CurvePoint]) -> tuple[CurvePoint, ...]:
+    """The points with spikes marked: slower than 1.3 times the next larger size, out of place and in place apart."""
+    following: dict[int, float] = {}
+    for in_place in (False, True):
+        side = [(p.size_bytes, i) for i, p in enumerate(points) if p.in_place == in_place and p.problem is None]
+        side.sort()
+        for (size, index), (larger, after) in zip(side, side[1:], strict=False):
+            if larger > size:
+                following[index] = points[after].time_us
+    return tuple(
+        replace(point, problem=f"spike: slower than {SPIKE:g} times the next larger size")
+        if index in following and point.time_us > SPIKE * following[index]
+        else point
+        for index, point in enumerate(points)
+    )

@@ -1,0 +1,203 @@
+"""Measured collectives as arrays: NCCL's choice once, then seconds for any values of a profile's constants.
+
+Which algorithm runs does not depend on calibrated constants, so the parts of every point are worked out once, and points
+that the same constants price form a class. A fit then costs a few array operations a step.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from traincast.calibration.curves import Curve, CurvePoint
+from traincast.calibration.ops import op_name
+from traincast.calibration.place import NoPlaceError, Place, place_of
+from traincast.costs.collectives import Forced, NetworkConstants, choose, collective_seconds, message_seconds, wires
+from traincast.costs.collectives.message import message_parts
+from traincast.costs.collectives.option import Choice, Parts, Terms, parts_of, total_seconds
+from traincast.costs.collectives.select import terms_of
+from traincast.costs.machine import Machine
+from traincast.profile import Profile
+
+Floats = npt.NDArray[np.float64]
+
+MODELLED: Final = frozenset(
+    {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"}
+)
+_VERSION: Final = re.compile(r"(?<![\d.<>])2\.\d{1,2}(?:\.\d+)?(?![\d])")
+_ALGORITHMS: Final = frozenset({"ring", "tree", "nvls", "nvlstree", "collnetdirect", "collnetchain", "pat"})
+_PROTOCOLS: Final = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How one curve is priced: where it ran, what is forced, NCCL's version, the further GPUs that one process
+    launches, and whether a framework's runtime is in the times. `notes` say what was assumed."""
+
+    curve: Curve
+    op: str
+    place: Place
+    forced: Forced
+    nccl: str | None
+    further_launches: int
+    in_runtime: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PointClass:
+    """Points that the same constants price: one representative of them, and their parts as arrays.
+
+    `members` are their numbers among all points. A message has no choice of algorithm.
+    """
+
+    choice: Choice | None
+    setting: Setting
+    parts: Parts
+    members: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points of several curves: measured seconds, the curve of each, how NCCL runs it, and their classes."""
+
+    size_bytes: Floats
+    time_s: Floats
+    curve: npt.NDArray[np.int64]
+    settings: tuple[Setting, ...]
+    how: tuple[str, ...]
+    classes: tuple[PointClass, ...]
+
+    def extra_launch_s(self, profile: Profile) -> Floats:
+        """What the way of launching adds to each point [s]."""
+        each = np.array([extra_launch_s(one, profile) for one in self.settings], dtype=np.float64)
+        return np.asarray(each[self.curve])
+
+
+def setting_of(curve: Curve) -> Setting:
+    """Raises NoPlaceError where the hardware, the collective or the counts are not known."""
+    op = op_name(curve.op)
+    if op not in MODELLED:
+        raise NoPlaceError(f"collective {curve.op or '(not stated)'!r} is not modelled")
+    place = place_of(curve.gpu, curve.net, curve.nodes, curve.ranks)
+    notes = list(place.notes)
+    nccl = version_in(curve.nccl)
+    if nccl is None:
+        notes.append("NCCL's version is not told: that of the profile")
+    launch = curve.launch or ("runtime" if "XLA" in curve.nccl else "")
+    further = place.span.ranks_per_node - 1 if launch == "single" else 0
+    if not launch:
+        notes.append("who launched is not told: a process for each GPU")
+    forced = forced_by(curve.algo, curve.proto)
+    return Setting(curve, op, place, forced, nccl, further, launch == "runtime", tuple(notes))
+
+
+def extra_launch_s(setting: Setting, profile: Profile) -> float:
+    """What the way of launching adds [s]: the further GPUs of one process, a framework's runtime."""
+    runtime = profile["network.runtime_launch"] if setting.in_runtime else 0.0
+    return profile["network.process_launch"] * setting.further_launches + runtime
+
+
+def version_in(text: str) -> str | None:
+    """NCCL's version in a text such as "2.27.3" or "2.23 (dir name)"; None where it only names a bound or none."""
+    found = _VERSION.search(text)
+    return found.group(0) if found and "RCCL" not in text else None
+
+
+@lru_cache(maxsize=256)
+def forced_by(algo: str, proto: str) -> Forced:
+    """What the columns `algo` and `proto` force; "auto" with or without remarks forces nothing."""
+
+    def named(text: str, known: Iterable[str]) -> list[str]:
+        if "auto" in text.lower():
+            return []
+        words = re.split(r"[^a-z0-9]+", text.lower())
+        return [word for word in words if word in known]
+
+    algorithms = frozenset(named(algo, _ALGORITHMS))
+    return Forced(algorithms, frozenset(_PROTOCOLS[word] for word in named(proto, _PROTOCOLS)))
+
+
+def constants_of(setting: Setting, profile: Profile) -> NetworkConstants:
+    """The network constants of a profile for one curve: of its GPUs per node and NCCL version."""
+    network = Machine(setting.place.gpu, profile, "bf16", setting.place.gpus_per_node).network
+    return replace(network, nccl=setting.nccl) if setting.nccl else network
+
+
+def predicted_s(setting: Setting, point: CurvePoint, profile: Profile) -> tuple[float, str]:
+    """Forecast of one point [s], and how NCCL runs it."""
+    c, launch = constants_of(setting, profile), extra_launch_s(setting, profile)
+    if setting.op == "sendrecv":
+        return launch + message_seconds(point.size_bytes, setting.place.pair, c), "send/recv"
+    span = setting.place.span
+    choice = choose(setting.op, point.size_bytes, wires(span, c), c, setting.forced)
+    seconds = collective_seconds(setting.op, point.size_bytes, span, c, setting.forced)
+    return launch + seconds, f"{choice.algorithm} {choice.protocol}"
+
+
+def points_of(settings: Sequence[Setting], profile: Profile, tables: str | None = None) -> Points:
+    """All usable points of curves as arrays; `profile` gives NCCL's version where a curve does not (or `tables`)."""
+    sizes: list[float] = []
+    times: list[float] = []
+    curve: list[int] = []
+    how: list[str] = []
+    found: dict[tuple[object, ...], list[tuple[int, Choice | None, Setting, Parts]]] = {}
+    for number, setting in enumerate(settings):
+        c = constants_of(setting, profile)
+        if tables and not setting.nccl:
+            c = replace(c, nccl=tables)
+        w = wires(setting.place.span, c)
+        for point in setting.curve.usable:
+            choice = None
+            if setting.op == "sendrecv":
+                parts, _ = message_parts(point.size_bytes, setting.place.pair, c)
+                key: tuple[object, ...] = ("message", setting.place.pair.nodes > 1)
+            else:
+                choice = choose(setting.op, point.size_bytes, w, c, setting.forced)
+                parts = parts_of(choice, point.size_bytes)
+                further = {"exchange": choice.protocol, "ring": w.nodes}.get(choice.algorithm, "")
+                key = (choice.algorithm, w.nodes > 1, w.holds, further)
+            found.setdefault(key, []).append((len(sizes), choice, setting, parts))
+            how.append(f"{choice.algorithm} {choice.protocol}" if choice else "send/recv")
+            sizes.append(point.size_bytes)
+            times.append(point.time_us * 1e-6)
+            curve.append(number)
+    classes = tuple(_class(rows) for rows in found.values())
+    return Points(
+        np.array(sizes), np.array(times), np.array(curve, dtype=np.int64), tuple(settings), tuple(how), classes
+    )
+
+
+def _class(rows: Sequence[tuple[int, Choice | None, Setting, Parts]]) -> PointClass:
+    columns = {one.name: np.array([getattr(parts, one.name) for *_, parts in rows]) for one in fields(Parts)}
+    _, choice, setting, _ = rows[0]
+    return PointClass(choice, setting, Parts(**columns), np.array([row[0] for row in rows], dtype=np.int64))
+
+
+def class_terms(one: PointClass, profile: Profile) -> Terms:
+    """The constants of a profile that price a class."""
+    c = constants_of(one.setting, profile)
+    if one.choice is None:
+        return message_parts(1.0, one.setting.place.pair, c)[1]
+    return terms_of(one.choice, wires(one.setting.place.span, c), c)
+
+
+def forecast_points(points: Points, profile: Profile) -> Floats:
+    """Forecasts of all points under a profile [s]."""
+    seconds = np.zeros(len(points.time_s))
+    for one in points.classes:
+        seconds[one.members] = total_seconds(one.parts, class_terms(one, profile))
+    return np.asarray(seconds + points.extra_launch_s(profile))
+
+
+def by_curve(points: Points, values: Floats) -> Mapping[str, float]:
+    """Mean of the values of each curve."""
+    return {
+        setting.curve.id: float(values[points.curve == number].mean())
+        for number, setting in enumerate(points.settings)
+        if (points.curve == number).any()
+    }

@@ -1,0 +1,90 @@
+"""Backward pass of one layer with what is computed again in front of it."""
+
+from collections.abc import Iterator
+
+from traincast.lower.chunk import Segment
+from traincast.model import operators as op
+from traincast.recomputation import Recomputation, recomputation
+
+
+def layer_backward(block: op.Block, recompute: str, *, early_stop: bool = False) -> list[Segment]:
+    """Backward of one layer: the forward again (full), parts of it again, or neither.
+
+    A recomputed forward of a checkpointed layer repeats its collectives (SC21 §3.2: 12 b s h in place of 8). With
+    `early_stop` recomputation ends once the last tensor that the backward pass reads is there, so that the down
+    projection and what follows it do not run again (torch.utils.checkpoint without reentrant autograd, from 2.1).
+    """
+    return _backward(block, recomputation(recompute), whole=recompute == "full", early_stop=early_stop)
+
+
+def layers_backward(block: op.Block, recompute: str, layers: int, *, early_stop: bool = False) -> list[list[Segment]]:
+    """Backward of each of the layers of a chunk, from the last to the first."""
+    what = recomputation(recompute)
+    kinds = [
+        _backward(block, what, whole=whole, early_stop=early_stop)
+        for whole in (False, True)
+        if whole is False or what.full_every
+    ]
+    every = what.full_every
+    return [kinds[1 if every and (layer + 1) % every == 0 else 0] for layer in reversed(range(layers))]
+
+
+def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: bool) -> list[Segment]:
+    if whole:
+        forward = op.block_forward(block)
+        return [Segment(_stopped(forward) if early_stop else forward, "recompute"), _all_of(block)]
+    if "torchtitan" in what.pieces:
+        return [Segment(tuple(_every_second_product(block)), "recompute"), _all_of(block)]
+    mlp, attention = _mlp_again(block, what, early_stop=early_stop), _attention_again(block, what)
+    if not mlp and not attention:
+        return [_all_of(block)]
+    return [
+        *([Segment(mlp, "recompute")] if mlp else []),
+        Segment(op.mlp_backward(block)),
+        *([Segment(attention, "recompute")] if attention else []),
+        Segment(op.attention_backward(block), mark=True),
+    ]
+
+
+def _all_of(block: op.Block) -> Segment:
+    return Segment(op.block_backward(block), mark=True)
+
+
+def _stopped(operators: tuple[op.Operator, ...]) -> tuple[op.Operator, ...]:
+    """Operators in front of the down projection: its output is read by no backward pass."""
+    return operators[: next(place for place, one in enumerate(operators) if one.name == "mlp.down")]
+
+
+def _mlp_again(block: op.Block, what: Recomputation, *, early_stop: bool) -> tuple[op.Operator, ...]:
+    norm, *inner, _residual = op.mlp_forward(block)
+    found: tuple[op.Operator, ...] = (norm,) if "norm" in what.pieces else ()
+    if "mlp" in what.pieces:
+        return found + (_stopped(tuple(inner)) if early_stop else tuple(inner))
+    if "mlp_act" in what.pieces:
+        return found + tuple(one for one in inner if one.name == "mlp.activation")
+    return found
+
+
+def _attention_again(block: op.Block, what: Recomputation) -> tuple[op.Operator, ...]:
+    norm = op.attention_forward(block)[:1] if "norm" in what.pieces else ()
+    return norm + (op.attention_core_forward(block) if "core_attn" in what.pieces else ())
+
+
+def _every_second_product(block: op.Block) -> Iterator[op.Operator]:
+    """A layer's forward less its kept outputs: attention, reduce-scatters, and products 1, 3, ... of the layer.
+
+    In order the products are query, key, value, output, gate, up and down: key, output and up run again.
+    """
+    tokens, hidden = block.tokens, block.hidden
+    again = {
+        "attention.qkv": op.Gemm("attention.key", tokens, block.local_kv_heads * block.head_dim, hidden, calls=2),
+        "mlp.up": op.Gemm("mlp.up", tokens, block.ffn_width, hidden, calls=2) if block.gated_mlp else None,
+    }
+    kept = {one.name for one in op.attention_core_forward(block)}
+    for one in _stopped(op.block_forward(block)):
+        if one.name in again:
+            product = again[one.name]
+            if product is not None:
+                yield product
+        elif one.name not in kept and not one.name.endswith("reduce_scatter"):
+            yield one

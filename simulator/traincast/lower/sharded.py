@@ -1,0 +1,167 @@
+"""Gathers of parameters and reductions of gradients inside the passes of a chunk: ZeRO-2, ZeRO-3, FSDP and HSDP.
+
+A chunk is cut into units: its root (embedding, head, final norm) and its layers. Under ZeRO-3 the root is gathered in
+front of the forward pass and kept; each layer is gathered on the dp stream while the layers before it compute, no more
+than `prefetch` of them ahead, and again in the backward pass where it was dropped. Gradients of a layer are
+reduce-scattered on the same stream beside the rest of the backward pass, those of the root at its end; where groups of
+ranks shard among themselves, each sums its part over the replicas on a stream of its own (HSDP).
+
+References
+----------
+[1] Zhao et al. 2023, "PyTorch FSDP" (arXiv:2304.11277), §3.3: one communicator, so gathers and reductions queue up in
+    issue order; the rate limiter lets two gathers be in flight.
+[2] Rajbhandari et al. 2020, "ZeRO", §7.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from traincast.lower.chunk import Segment
+from traincast.lower.job import Job
+from traincast.memory.sharding import Sharding, sharding
+from traincast.model.operators import ACTIVATION_BYTES, Collective, CollectiveAxis, MemoryBound, Operator
+from traincast.model.parameters import embedding_parameters, head_parameters, layer_parameters, norm_parameters
+from traincast.topology import Span
+
+BESIDE_ALL = 10**9
+"""More operators than a chunk has: a reduction runs beside all that follows, and the chunk ends when it has."""
+
+MAIN_GRADIENT_TRAFFIC = 8
+"""Bytes for each element of a rank's own part that is added to single-precision gradients: a read and a write."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A part of a chunk in the order of a pass; `layer` tells layers from what belongs to the root."""
+
+    segments: tuple[Segment, ...]
+    layer: bool = True
+
+    @property
+    def computes(self) -> int:
+        """Compute operators in it."""
+        return sum(not isinstance(op, Collective) for segment in self.segments for op in segment.operators)
+
+    def around(self, before: Sequence[Operator] = (), after: Sequence[Operator] = ()) -> "Unit":
+        """The unit with operators in front and behind, in the phases of its first and last segment."""
+        first, *rest = self.segments
+        segments = [replace(first, operators=(*before, *first.operators)), *rest]
+        segments[-1] = replace(segments[-1], operators=(*segments[-1].operators, *after))
+        return replace(self, segments=tuple(segments))
+
+
+@dataclass(frozen=True)
+class Root:
+    """Which of the root's parameters a chunk holds."""
+
+    embedding: bool
+    head: bool
+
+    def parameters(self, job: Job) -> int:
+        """Their number on one tensor-parallel rank; a tied head counts once."""
+        model, tp = job.model, job.mesh.tp
+        count = embedding_parameters(model, tp) if self.embedding else 0
+        if self.head:
+            count += norm_parameters(model)
+            count += 0 if self.embedding and model.tied_embeddings else head_parameters(model, tp)
+        return count
+
+
+def sharding_of(job: Job) -> Sharding:
+    """How the job's replicas share their states."""
+    return sharding(job.mesh, job.recipe)
+
+
+def in_passes(job: Job) -> bool:
+    """Whether replicas communicate inside passes, so that they meet there."""
+    how = sharding_of(job)
+    return how.gathers == "pass" or how.reduces_each
+
+
+def forward_pass(job: Job, root: Root, units: Sequence[Unit], *, gathers: bool | None = None) -> tuple[Segment, ...]:
+    """Segments of a forward pass over units in order, with the gathers of ZeRO-3.
+
+    `gathers` True puts them in although the passes of this job do without: what the first pass of a step costs where
+    parameters are gathered once.
+    """
+    how = sharding_of(job)
+    if not (how.gathers == "pass" if gathers is None else gathers):
+        return _flat(units)
+    first = tuple(_gather(job, "root", root.parameters(job)))
+    gathered = list(_gathered(job, units))
+    return _flat([gathered[0].around(before=first), *gathered[1:]])
+
+
+def backward_pass(job: Job, root: Root, units: Sequence[Unit]) -> tuple[Segment, ...]:
+    """Segments of a backward pass over units in order, with gathers and reductions inside it."""
+    how = sharding_of(job)
+    if how.again:
+        units = list(_gathered(job, units))
+    if not how.reduces_each:
+        return _flat(units)
+    layer = layer_parameters(job.model, job.mesh.tp)
+    reduced = [unit.around(after=tuple(_reduce(job, how, "layer", layer))) if unit.layer else unit for unit in units]
+    last = tuple(_reduce(job, how, "root", root.parameters(job)))
+    return _flat([*reduced[:-1], reduced[-1].around(after=last)])
+
+
+def _flat(units: Sequence[Unit]) -> tuple[Segment, ...]:
+    return tuple(segment for unit in units for segment in unit.segments)
+
+
+def _gathered(job: Job, units: Sequence[Unit]) -> Iterator[Unit]:
+    """The units with the gather of each layer `prefetch` units in front of it."""
+    ahead = job.recipe.prefetch if job.recipe.overlap_dp else 0
+    size = layer_parameters(job.model, job.mesh.tp)
+    copied = [unit.around(before=_copy_out(job, size)) if unit.layer else unit for unit in units]
+    for place, unit in enumerate(copied):
+        due = range(ahead + 1) if place == 0 else (place + ahead,)
+        gathers: list[Operator] = []
+        for wanted in due:
+            if wanted < len(copied) and copied[wanted].layer:
+                behind = sum(one.computes for one in copied[place:wanted])
+                gathers += _gather(job, "layer", size, behind)
+        yield unit.around(before=gathers)
+
+
+def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[Operator]:
+    """All-gather of parameters in the type that the passes compute in."""
+    if parameters:
+        size = parameters * float(ACTIVATION_BYTES)
+        yield Collective(f"{name}.parameters.all_gather", "all_gather", "dp", size, behind=behind)
+
+
+def _copy_out(job: Job, parameters: int) -> tuple[Operator, ...]:
+    """Stacks that gather into a buffer copy each parameter out of it."""
+    if not job.profile.traits.copies_gathered:
+        return ()
+    return (MemoryBound("layer.parameters.copy", 2.0 * ACTIVATION_BYTES * parameters),)
+
+
+def _reduce(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Operator]:
+    """Gradients into the buffer that is reduced, their reduction, and its sum into the rank's own part."""
+    if not parameters:
+        return
+    width, behind = float(job.recipe.reduce_bytes), BESIDE_ALL if job.recipe.overlap_dp else 0
+    own = parameters / how.shards
+    traffic = (ACTIVATION_BYTES + width) * parameters + (width + MAIN_GRADIENT_TRAFFIC) * own
+    yield MemoryBound(f"{name}.gradients.copy", traffic)
+    if how.shards > 1:
+        yield Collective(f"{name}.reduce_scatter", "reduce_scatter", "dp", width * parameters, behind=behind)
+    if how.replicas > 1:
+        axis: CollectiveAxis = "replica" if how.shards > 1 else "dp"
+        yield Collective(f"{name}.gradients.all_reduce", "all_reduce", axis, width * own, behind=behind)
+
+
+def family_of(axis: str, spans: Mapping[str, Span]) -> str:
+    """The family of groups in which a collective of an axis runs: that of the dp axis is the shard group."""
+    return "shard" if axis == "dp" and "shard" in spans else axis
+
+
+def pass_spans(job: Job, spans: Mapping[str, Span], single: Span) -> dict[str, Span]:
+    """Spans by axis of the collectives inside a pass; `single` where the rank is alone."""
+    found = {"tp": spans.get("tp", single)}
+    if in_passes(job) or sharding_of(job).gathers == "step":
+        found["dp"] = spans.get(family_of("dp", spans), single)
+        found["replica"] = spans.get("replica", single)
+    return found

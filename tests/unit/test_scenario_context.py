@@ -1,0 +1,152 @@
+"""Context parallelism in a scenario file, and in published rows: keys, defaults that are named, refusals with a fix."""
+
+from pathlib import Path
+
+import pytest
+
+from traincast.errors import UserError
+from traincast.recipe import Recipe
+from traincast.scenario import Scenario, load_scenario
+from traincast.validate.build import build_case
+from traincast.validate.rows import PublishedRow, RowSkippedError
+
+LLAMA = """\
+model: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, vocab: 32000}
+cluster: {gpu: H100-80GB-SXM, nodes: 2}
+parallelism: {tp: 2, cp: 8}
+training:
+  global_batch: 8
+  microbatch: 1
+  sequence: 65536
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loaded(extra: str = "", text: str = LLAMA) -> Scenario:
+        Path("s.yaml").write_text(text + extra)
+        return load_scenario("s.yaml")
+
+    return loaded
+
+
+def test_defaults_are_named(load):
+    scenario = load()
+    recipe = scenario.recipe
+    assert (recipe.cp_kind, recipe.cp_balance, recipe.cp_ulysses, recipe.cp_inner) == ("ring", True, 1, "ulysses")
+    assert "training.cp_kind not stated: ring" in scenario.assumptions
+    assert "training.cp_balance not stated: true" in scenario.assumptions
+    alone = load(text=LLAMA.replace("cp: 8", "dp: 8"))
+    assert not any("cp_" in assumption for assumption in alone.assumptions)
+
+
+def test_every_key_is_read(load):
+    keys = "  cp_kind: usp\n  cp_ulysses: 4\n  cp_inner: ring\n  cp_balance: false\n  offload_activations: 0.25\n"
+    recipe = load(keys).recipe
+    assert (recipe.cp_kind, recipe.cp_ulysses, recipe.cp_inner) == ("usp", 4, "ring")
+    assert (recipe.cp_balance, recipe.offload_activations) == (False, 0.25)
+    assert load("  cp_kind: allgather\n  cp_keep_kv: true\n").recipe.cp_keep_kv
+
+
+def test_replicated_key_value_heads_are_an_assumption(load):
+    """Both numbers, and what holds each head once."""
+    (found,) = [one for one in load("  cp_kind: ulysses\n").assumptions if "kv_heads" in one]
+    assert found.startswith(
+        "8 kv_heads are fewer than tp 2 * 8 ranks that exchange heads = 16: each is sent to 2 ranks"
+    )
+    assert "cp_ulysses 2 or 4" in found
+
+
+@pytest.mark.parametrize(
+    ("extra", "where", "message", "fix"),
+    [
+        (
+            "  cp_kind: striped\n",
+            "s.yaml:8:3",
+            "training.cp_kind is 'striped'",
+            "did you mean usp? It is one of ring, allgather",
+        ),
+        ("  cp_kind: usp\n", "s.yaml:8:3", "cp_kind usp on cp 8 needs cp_ulysses", "cp_ulysses 2 or 4"),
+        ("  cp_kind: usp\n  cp_ulysses: 3\n", "s.yaml:9:3", "cp 8 is not a multiple of cp_ulysses 3", "2 or 4"),
+        ("  cp_keep_kv: true\n", "s.yaml:8:3", "says nothing with cp_kind ring", "cp_kind allgather"),
+        ("  offload_activations: 2.0\n", "s.yaml:8:3", "training.offload_activations is 2.0", "1.0 or less"),
+        (
+            "  attention: unfused\n",
+            "s.yaml:4:1",
+            "which attention unfused cannot",
+            "attention flash, or cp_kind ulysses",
+        ),
+    ],
+)
+def test_refusals_have_place_and_fix(load, extra, where, message, fix):
+    with pytest.raises(UserError) as caught:
+        load(extra)
+    assert caught.value.exit_code == 2
+    assert caught.value.where == where
+    assert message in str(caught.value)
+    assert fix in str(caught.value.fix)
+
+
+def test_heads_that_do_not_suffice(load):
+    text = LLAMA.replace("cp: 8", "cp: 32").replace("nodes: 2", "nodes: 8")
+    with pytest.raises(UserError) as caught:
+        load("  cp_kind: ulysses\n", text)
+    assert "32 heads do not divide over tp 2 * 32 ranks that exchange heads = 64" in str(caught.value)
+    assert "cp_kind usp with cp_ulysses 8 or 16" in str(caught.value)
+
+
+def test_keys_without_context_parallelism_are_refused(load):
+    with pytest.raises(UserError, match=r"s.yaml:8:3: training.cp_kind says nothing with cp 1"):
+        load("  cp_kind: ring\n", LLAMA.replace("cp: 8", "dp: 8"))
+
+
+def test_balance_needs_two_blocks_a_rank_and_nothing_else_does(load):
+    """mesh: a sequence of 2 cp blocks; whole blocks where balance is off, or heads are exchanged alone."""
+    odd = LLAMA.replace("65536", str(8 * 4095))
+    with pytest.raises(UserError, match="not a multiple of 2 \\* cp 8 = 16, which balances causal attention"):
+        load("", odd)
+    assert load("  cp_balance: false\n", odd).recipe.sequence == 8 * 4095
+    assert load("  cp_kind: ulysses\n", odd).recipe.sequence == 8 * 4095
+
+
+ROW = {
+    **{"id": "r", "family": "f", "hidden": "4096", "layers": "32", "heads": "32", "kv_heads": "8", "vocab": "32000"},
+    **{"seq": "65536", "gpu": "A800-80GB-SXM", "gpus": "32", "gpus_per_node": "8", "tp": "1", "pp": "1", "cp": "16"},
+    **{"microbatch": "1", "global_batch": "2", "recompute": "full", "precision": "bf16", "attention": "flash"},
+    **{"gated_mlp": "y"},
+}
+
+
+def recipe_of(**changes: str) -> tuple[Recipe, tuple[str, ...]]:
+    case = build_case(PublishedRow("a.csv", 2, {**ROW, **changes}))
+    assert (case.mesh.cp, case.mesh.dp) == (16, 2)
+    return case.candidates[0].recipe, case.notes
+
+
+@pytest.mark.parametrize("kind", ["ring", "allgather", "ulysses", "burst"])
+def test_kinds_of_rows_are_those_of_scenarios(kind: str) -> None:
+    assert recipe_of(cp_kind=kind)[0].cp_kind == kind
+
+
+def test_a_row_without_a_kind_takes_a_ring_and_says_so() -> None:
+    recipe, notes = recipe_of()
+    assert recipe.cp_kind == "ring"
+    assert any("cp_kind not stated: ring" in note for note in notes)
+
+
+def test_usp_exchanges_heads_in_the_node_as_far_as_they_go() -> None:
+    """8 ranks of a node where the heads allow; 4 where there are 4 key/value heads."""
+    recipe, notes = recipe_of(cp_kind="usp")
+    assert recipe.cp_ulysses == 8
+    assert any("among 8 ranks of a node" in note for note in notes)
+    assert recipe_of(cp_kind="usp", kv_heads="4")[0].cp_ulysses == 4
+
+
+def test_offloaded_share_of_activations() -> None:
+    assert recipe_of(offload="activations:0.522")[0].offload_activations == 0.522
+    assert recipe_of(offload="none")[0].offload_activations == 0.0
+    for other in ("optimizer", "activations:1.5", "activations"):
+        with pytest.raises(RowSkippedError, match="offloading is not modelled yet"):
+            recipe_of(offload=other)

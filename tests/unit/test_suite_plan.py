@@ -1,0 +1,263 @@
+"""Plan, options, launch, metadata, store and judgement of the microbenchmark suite, all without PyTorch."""
+
+import json
+import subprocess
+import sys
+from itertools import groupby
+
+import pytest
+from suite import judge as judging
+from suite.groups import measured_families, shape_of
+from suite.judge import judge, named, slow_again, throttled
+from suite.launch import LaunchError, find_launch, first_host, tasks_of_node
+from suite.meta import host_label, run_entry, safe_command, safe_environment, topology_text
+from suite.options import FULL_S, OPS, QUICK_S, parse, size_bytes
+from suite.plan import Item, Site, build, ladder, reference
+from suite.store import StoreError, open_store
+
+
+def plan(*arguments, world=8, gpu=True):
+    options = parse(["-o", "any.jsonl", *arguments])
+    shape = shape_of(world, dict(options.sizes), options.order)
+    return build(options, Site(gpu, measured_families(shape), fp8=True))
+
+
+def test_no_module_of_the_plan_needs_pytorch_or_the_simulator(checkout):
+    """A compute node may have neither when a plan is made or judged; the suite never imports traincast."""
+    modules = "groups, stats, options, plan, judge, meta, launch, store, rows, startup".replace(" ", "").split(",")
+    script = f"import sys; sys.path.insert(0, 'calibration'); import suite.{', suite.'.join(modules)}\n"
+    script += "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'traincast', 'numpy')])"
+    modules.remove("rows")  # it needs the samples, whose module measures
+    script = script.replace("suite.rows, ", "")
+    done = subprocess.run([sys.executable, "-c", script], cwd=checkout, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    for path in (checkout / "calibration").glob("suite/*.py"):
+        assert "import traincast" not in path.read_text(encoding="utf-8")
+        assert "from traincast" not in path.read_text(encoding="utf-8")
+
+
+def test_the_plan_begins_with_what_tells_most_and_has_every_size():
+    """4 B to 4 GiB in factors of 2; the coarse picture of all parts comes before any detail."""
+    items = plan("--tp", "2", "--pp", "2")
+    assert items[0].params[0] == ("pass", "reference")
+    assert [tier for tier, _ in groupby(item.tier for item in items)] == [0, 1, 2, 3]
+    assert len({item.key for item in items}) == len(items)
+    sizes = {i.size_bytes for i in items if i.part == "collectives" and i.op == "all_reduce" and i.family == "tp"}
+    assert sizes == {4 * 2**n for n in range(31)}
+    parts = {item.part for item in items if item.tier <= 1}
+    wanted = {"gemm", "attention", "memory", "optimizer", "launch", "setup", "overlap", "families", "collectives"}
+    assert parts == wanted | {"pairs"}
+    quick = plan("--quick", "--tp", "2", "--pp", "2")
+    assert {item.key for item in quick} == {item.key for item in items if item.tier <= 1}
+
+
+def test_collectives_run_over_world_and_families_alone_and_at_once():
+    items = [item for item in plan("--tp", "2", "--ep", "4") if item.part == "collectives"]
+    found = {(item.op, item.family, item.mode) for item in items}
+    for op in OPS:
+        assert {(op, family, "all") for family in ("world", "tp", "dp", "ep", "edp")} <= found
+        assert (op, "dp", "alone") in found
+        assert (op, "world", "alone") not in found  # it is the same as all at once
+    pairs = {item.family for item in plan("--tp", "2", "--pp", "2") if item.part == "families"}
+    assert pairs == {"tp+pp", "tp+dp", "tp+tp-pp", "pp+dp", "pp+tp-pp", "dp+tp-pp"}
+
+
+def test_products_of_a_layer_have_the_shapes_of_a_transformer():
+    """Y[s, n] = X[s, k] W^T: forward, dgrad and wgrad multiply the same three numbers."""
+    items = plan("--only", "gemm", "--hidden", "4096", "--tokens", "2048")
+    assert items[0] == reference(Site(True, {}))
+    for item in items:
+        shape = dict(item.params)
+        if shape.get("layer") == "fc1":
+            assert shape["m"] * shape["n"] * shape["k"] == 2048 * 4096 * (4 * 4096 // shape["tp"])
+    assert {dict(item.params)["pass"] for item in items} == {"forward", "dgrad", "wgrad", "reference"}
+    assert {item.dtype for item in items} == {"bf16", "fp16", "fp8"}
+
+
+def test_a_ladder_refines_itself():
+    found = ladder(4, 4096)
+    assert [size for size, tier in found.items() if tier == 1] == [4, 64, 1024]
+    assert [size for size, tier in found.items() if tier == 2] == [16, 256, 4096]
+    assert list(found) == [2**n for n in range(2, 13)]
+
+
+def test_options():
+    assert parse(["-o", "x"]).budget_s == FULL_S
+    assert parse(["-o", "x", "--quick"]).budget_s == QUICK_S < 180
+    assert (size_bytes("4GiB"), size_bytes("64k"), size_bytes("12")) == (4 * 2**30, 64000, 12)
+    for wrong in (["--max-size", "much"], ["--only", "magic"], ["--budget", "-1"], ["--hidden", "0"], []):
+        with pytest.raises(SystemExit) as caught:
+            parse([*(["-o", "x"] if wrong else []), *wrong])
+        assert caught.value.code == 2
+
+
+def test_who_am_i_under_torchrun_slurm_and_alone():
+    torchrun = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
+    torchrun |= {"MASTER_ADDR": "one", "MASTER_PORT": "29400", "TORCHELASTIC_RUN_ID": "none"}
+    found = find_launch(torchrun)
+    assert (found.rank, found.world, found.local_rank, found.local_world, found.launcher) == (5, 8, 1, 4, "torchrun")
+    slurm = {"SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NTASKS": "12", "SLURM_STEP_ID": "0", "SLURM_NODEID": "1"}
+    slurm |= {"SLURM_TASKS_PER_NODE": "8,4", "SLURM_JOB_NODELIST": "gpu[07-08]", "SLURM_JOB_ID": "4123"}
+    found = find_launch(slurm)
+    assert (found.rank, found.local_world, found.address, found.port) == (9, 4, "gpu07", 29623)
+    batch = {name: value for name, value in slurm.items() if name != "SLURM_STEP_ID"}
+    assert find_launch(batch).world == find_launch({}).world == 1
+    with pytest.raises(LaunchError, match="MASTER_ADDR"):
+        find_launch({"RANK": "0", "WORLD_SIZE": "2"})
+
+
+def test_short_forms_of_slurm():
+    """Forms of sbatch's documentation: SLURM_TASKS_PER_NODE "2(x3),1", node lists with brackets."""
+    assert [tasks_of_node("2(x3),1", node) for node in range(4)] == [2, 2, 2, 1]
+    assert [first_host(text) for text in ("a1", "a1,a2", "a[07-12,20],b1", "a[3,5]-ib")] == ["a1", "a1", "a07", "a3-ib"]
+    with pytest.raises(LaunchError):
+        tasks_of_node("2(x3),1", 4)
+
+
+def test_metadata_names_no_host_path_or_secret():
+    """What stays: variables that change what is measured. What goes: addresses, keys, folders, other variables."""
+    environment = {
+        "NCCL_ALGO": "Ring",
+        "NCCL_SOCKET_IFNAME": "eth0",
+        "NCCL_TOPO_FILE": "/home/someone/topo.xml",
+        "NCCL_COMM_ID": "10.0.0.1:2345",
+        "NCCL_IB_HCA": "mlx5_0:1,mlx5_1:1",
+        "UCX_TLS": "rc,cuda",
+        "NCCL_SOME_KEY": "abc",
+        "NCCL_DEBUG_FILE": "node17.cluster.example.org",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "HOME": "/home/someone",
+    }
+    assert safe_environment(environment) == {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "NCCL_ALGO": "Ring",
+        "NCCL_IB_HCA": "mlx5_0:1,mlx5_1:1",
+        "NCCL_SOCKET_IFNAME": "eth0",
+        "NCCL_TOPO_FILE": "topo.xml",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "UCX_TLS": "rc,cuda",
+    }
+    assert safe_command(["run.py", "-o", "/home/me/r.jsonl", "--output=/tmp/x"]) == "run.py -o r.jsonl --output=x"
+    entry = json.dumps(run_entry(0, {"gpu": None, "world": 4}, ["run.py", "-o", "/home/me/r"], environment))
+    assert "/" not in json.loads(entry)["command"]
+    assert "home" not in entry
+    assert topology_text("\x1b[4mGPU0\x1b[0m NV12\n") == "GPU0 NV12"
+
+
+def test_a_label_tells_hosts_of_one_run_apart_and_no_more():
+    """The salt is thrown away: without it nobody can try names."""
+    one = host_label("node17", b"a")
+    assert one == host_label("node17", b"a")
+    assert one != host_label("node18", b"a")
+    assert one != host_label("node17", b"b")
+    assert "17" not in one or one.startswith("host-")
+
+
+FACTS = {"gpu": "H", "world": 4, "nodes": 1, "mesh": "tp2", "torch": "2", "backend": "nccl"}
+
+
+def written(path, *entries):
+    store = open_store(path, False, FACTS)
+    store.write([{"kind": "run", "index": 0, **FACTS}, *entries])
+
+
+def test_a_run_goes_on_where_it_ended(tmp_path):
+    """What was measured stays; what the budget left out is tried again; a line that was cut off goes."""
+    path = tmp_path / "r.jsonl"
+    out = {"kind": "skipped", "item": "b", "reason": "budget", "why": "no time"}
+    never = {"kind": "skipped", "item": "c", "reason": "unsupported", "why": "no"}
+    written(path, {"kind": "kernel", "item": "a", "time_us": 1.0}, out, never)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"schema":1,"kind":"ker')
+    store = open_store(path, True, FACTS)
+    assert store.done == {"a", "c"}
+    assert store.index == 1
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("name", ["gpu", "world", "mesh", "torch"])
+def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path, name):
+    path = tmp_path / "r.jsonl"
+    written(path)
+    with pytest.raises(StoreError, match=f"of another run: {name}"):
+        open_store(path, True, FACTS | {name: "other"})
+    with pytest.raises(StoreError, match="exists; add --resume"):
+        open_store(path, False, FACTS)
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text("# a log\n", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"r\.jsonl:1 is no line of JSON"):
+        open_store(path, True, FACTS)
+    assert path.read_text(encoding="utf-8") == "# a log\n"
+
+
+def kernel(slow="", slowest_us=2.0, **further):
+    params = {"slow_ranks": slow, "own_median_us": 1.0, "slowest_us": slowest_us, "compared": 4}
+    params["slowest_rank"] = int(slow.split()[0]) if slow else 0
+    return {
+        "kind": "kernel",
+        "op": "gemm",
+        "item": "x",
+        "time_us": 1.0,
+        "half_width": 0.01,
+        "params": params,
+        **further,
+    }
+
+
+HOSTS = ["host-a", "host-a", "host-b", "host-b"]
+
+
+def test_a_rank_that_is_slow_again_and_again_is_named():
+    """A rank is named from two thirds of three comparisons on; once is noise."""
+    assert slow_again([kernel("2"), kernel("2"), kernel()], 3, 2 / 3) == {2: 2.0}
+    assert slow_again([kernel("2"), kernel(), kernel()], 3, 2 / 3) == {}
+    assert slow_again([kernel("2"), kernel("2")], 3, 2 / 3) == {}
+    found = judge([kernel("2")] * 3, HOSTS, [], 0.02)
+    assert [problem["what"] for problem in found] == ["rank 2 on host-b computes 2.00 times slower"]
+
+
+def test_a_node_is_named_where_all_its_ranks_are_slow():
+    assert named({2: 1.5, 3: 2.0}, HOSTS) == [("node host-b (ranks 2 to 3)", "2.00 times slower")]
+    assert named({0: 1.5}, HOSTS) == [("rank 0 on host-a", "1.50 times slower")]
+    assert len(named({0: 1.5, 1: 1.5}, ["host-a", "host-a"])) == 2  # there is no other node to compare with
+
+
+def test_pairs_name_a_rank_that_both_neighbours_find_slow():
+    def pair(slow, width=0.01):
+        entry = kernel(slow, half_width=width)
+        return entry | {"kind": "collective", "params": entry["params"] | {"pattern": "pair"}}
+
+    found = judge([pair("0 1"), pair("1 2")], HOSTS, [], 0.02)
+    assert [problem["what"].split(" exchanges")[0] for problem in found] == ["rank 1 on host-a"]
+    assert judge([pair("0 1", width=0.5), pair("1 2")], HOSTS, [], 0.02) == []
+
+
+def test_throttling_shows_in_a_drift_or_in_what_the_gpu_says():
+    def product(time_us):
+        return {"kind": "kernel", "time_us": time_us, "params": {"pass": "reference"}}
+
+    assert throttled([product(100.0), product(102.0)], []) == []
+    assert "5% longer" in throttled([product(100.0), product(105.0)], [])[0]["what"]
+    state = {"throttle": "0x0000000000000004", "clock_mhz": "900", "most_clock_mhz": "1980", "temperature_c": "88"}
+    assert "900 of 1980 MHz" in throttled([], [state])[0]["what"]
+    assert throttled([], [state | {"throttle": judging._COOL[0]}]) == []
+
+
+def test_unstable_short_and_wrong_measurements_are_counted():
+    found = judge([kernel(flags=["unstable"], half_width=0.4), kernel(flags=["too_short"]), kernel()], HOSTS, [], 0.02)
+    assert [problem["kind"] for problem in found] == ["unstable", "too_short"]
+    assert found[0]["what"].startswith("1 of 3 measurements did not reach a half width of 2%; worst x, half width 40%")
+    wrong = judge([kernel(wrong=3.0)], HOSTS, [], 0.02)
+    assert wrong[0] == {"kind": "wrong", "what": "gemm gave 3 wrong elements (x)"}
+
+
+def test_keys_stay_the_same_from_run_to_run():
+    """--resume lives on them."""
+    item = Item(1, "collectives", "all_reduce", "tp", "alone", "fp32", 1024)
+    assert item.key == "collectives/all_reduce/tp/alone/fp32/1024"
+    assert item.reduced == "collectives/all_reduce/tp/alone/fp32"
