@@ -21,6 +21,7 @@ from traincast.cli import (
     plan,
     predict,
     report,
+    report_schedules,
     sweep,
     topology,
     topology_check,
@@ -57,6 +58,7 @@ topology_app.command("check")(topology_check.check)
 topology_app.command("import")(topology_import.import_)
 report_app.command("sc21")(report.sc21)
 report_app.command("timeline")(report.timeline)
+report_app.command("schedules")(report_schedules.schedules)
 app.add_typer(mesh_app, name="mesh")
 calibrate_app.command("run")(calibrate_run.run)
 calibrate_app.command("import")(calibrate.import_)
