@@ -137,6 +137,7 @@ class Pipe:
         self.inputs = [torch.ones(shape) * (i + 1) / 8 for i in range(item["microbatches"])]
         self.into = {key: torch.empty(shape) for kind, i in self.order if (key := (kind, i))}
         self.outputs: dict[tuple[str, int], torch.Tensor] = {}
+        self.pace_s = item.get("pace_s")
 
     def source(self, kind: str) -> int | None:
         """The rank that a pass's input comes from; None at the ends of the pipeline."""
@@ -157,7 +158,11 @@ class Pipe:
         return dist.isend(self.outputs[kind, microbatch], self.target(kind), tag=_tag(kind, microbatch))
 
     def compute(self, kind: str, microbatch: int) -> None:
-        """The products of a pass; the last stage's backward begins with what its forward gave."""
+        """The products of a pass; the last stage's backward begins with what its forward gave.
+
+        A paced pass ends no earlier than its time, as on a device of that speed.
+        """
+        begin = time.perf_counter()
         if kind == "F":
             x = self.inputs[microbatch] if self.rank == 0 else self.into[kind, microbatch]
             self.outputs[kind, microbatch] = self.stage.forward(microbatch, x)
@@ -165,6 +170,9 @@ class Pipe:
             last = self.rank == self.stages - 1
             dy = self.outputs["F", microbatch] if last else self.into[kind, microbatch]
             self.outputs[kind, microbatch] = self.stage.backward(microbatch, dy)
+        if self.pace_s is not None:
+            left = begin + self.pace_s[kind == "B"] - time.perf_counter()
+            time.sleep(max(0.0, left))
 
     def run_async(self) -> None:
         """All receives are posted before the step; outputs leave as they come, nobody waits for a send."""

@@ -8,6 +8,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "gemm.wgrad": ("ratio", "the same for weight gradients"),
     "gemm.ramp_k": ("count", "steps of K that a tile loses to prologue and epilogue"),
     "gemm.wave_weight": ("ratio", "share of an incomplete last wave that is paid"),
+    "gemm.fp8": ("ratio", "share of its own peak that an fp8 product reaches, by that of a half-precision one"),
     "gemm.small_tile": ("ratio", "efficiency lost by each halving of the tile"),
     "gemm.unaligned": ("ratio", "share of the dense peak of products whose rows are no multiples of 16 bytes"),
     "attention.flash_forward": ("ratio", "share of the dense peak of a long flash attention forward"),
@@ -36,6 +38,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "optimizer.bytes_per_parameter": ("count", "memory traffic of one optimiser step per local parameter"),
     "step.fixed": ("time", "time of a step outside its operators: data, logging, timers, synchronisation"),
     "overlap.slowdown": ("ratio", "extra time of compute while NCCL runs beside it"),
+    "overlap.split_sms": ("count", "multiprocessors that a split reduce-scatter takes from its product"),
     "pass.fixed": ("time", "what each pass of a pipeline costs beside its operators: the host exchanges and waits"),
     "collective.handover": ("time", "what a collective costs inside a layer beyond its own time"),
     "collective.skew": ("time", "spread (standard deviation) with which ranks arrive at a collective inside a layer"),
@@ -49,15 +52,15 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "network.one_efficiency": ("ratio", "further factor across nodes for groups with one of several GPUs of a node"),
     "network.some_efficiency": ("ratio", "the same for groups with some of them, more than one"),
     "network.process_launch": ("time", "launch of each further GPU that one process drives (nccl-tests -g 8)"),
-    "network.runtime_launch": ("time", "time that a framework's runtime adds to a measured collective (XLA)"),
     "network.base_latency": ("ratio", "further factor on NCCL's base latencies"),
     "network.edge_steps": ("count", "steps of a ring that a chunk takes beyond those that carry it on"),
     "network.nvls_latency": ("ratio", "factor on NCCL's latency of NVLink SHARP"),
+    "network.nvls_growth": ("ratio", "share by which that latency grows with each doubling of the domain beyond 8 GPUs"),
     "network.nvls_efficiency": ("ratio", "factor on the bandwidth of NVLink SHARP"),
     "network.nvls_mixing": ("ratio", "mixing term of NVLink SHARP"),
     "network.hop": ("time", "latency of a network hop beyond NCCL's and the cables'"),
     "network.ring_hop": ("time", "the same again in rings"),
-    "network.ring_overlap": ("ratio", "how far latency and transfer of a ring overlap, per doubling of its nodes"),
+    "network.ring_overlap": ("ratio", "how far latency and transfer of a ring overlap, per doubling beyond 8 ranks"),
     "network.wire_efficiency": ("ratio", "share of the NIC rate that NCCL assumes which the fabric carries"),
     "exchange.launch": ("time", "time of an empty all-to-all beyond that of another collective"),
     "exchange.handshake": ("time", "time that blocks above 16 KiB cost beyond smaller ones"),
@@ -75,6 +78,26 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "footprint.reserve": ("size", "what else the stack holds for the whole step, such as communication buckets"),
 }
 """Name -> (dimension, meaning). A profile states all of them; `inherits` takes the rest from another profile."""
+
+
+DEFAULTS: Mapping[str, tuple[object, ...]] = {
+    "zero_stage": (0, 1, 2, 3),
+    "sequence_parallel": (False, True),
+    "overlap_dp": (False, True),
+    "overlap_params": (False, True),
+    "overlap_tp": ("none", "bulk", "split"),
+    "p2p": ("blocking", "async"),
+    "gradient_dtype": ("fp32", "bf16", "fp16"),
+}
+"""What a profile may say that its stack does where a row or a scenario is silent, and the values that it may have."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """What a stack does where nobody says otherwise, and where that is written."""
+
+    value: Any
+    source: str
 
 
 @dataclass(frozen=True)
@@ -149,8 +172,9 @@ class Interval:
 class Profile:
     """One GPU on one fabric under one stack. Compared by identity: profiles are loaded once.
 
-    `collective_gpus` and `fabrics` say whose measured collectives it prices (calibration.choice), `fitted_curves` which
-    of them told its constants, `intervals` how far off it is, by kind (`step`, `collective`).
+    `collective_gpus` and `fabrics` say whose measured collectives it prices (calibration.choice), `launch` who launched
+    on one node where a log does not say, `fitted_curves` which curves told its constants, `intervals` how far off it is,
+    by kind (`step`, `collective`), `defaults` what the stack does where a row or a scenario is silent (`DEFAULTS`).
     """
 
     name: str
@@ -163,12 +187,23 @@ class Profile:
     default_for: tuple[str, ...] = ()
     collective_gpus: tuple[str, ...] = ()
     fabrics: tuple[str, ...] = ()
+    launch: str = ""
     fitted_curves: frozenset[str] = frozenset()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
+    defaults: Mapping[str, Default] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
         """Value of a constant in SI."""
         return self.constants[name].value
+
+    def stack_defaults(self, tp: int, vpp: int) -> dict[str, Any]:
+        """Values of `defaults` that say something for a shape.
+
+        Without tensor parallelism there is no sequence to split and nothing of it to overlap; messages overlap where
+        chunks interleave.
+        """
+        silent = {"sequence_parallel": tp == 1, "overlap_tp": tp == 1, "p2p": vpp == 1}
+        return {name: one.value for name, one in self.defaults.items() if not silent.get(name, False)}
 
     def assumptions(self) -> tuple[str, ...]:
         """What a forecast takes from this profile with no measurement behind it: its fabric, its assumed constants."""
@@ -220,7 +255,7 @@ def _read(path: Path) -> Profile:
         raise DataError(f"not a readable profile: {str(error).splitlines()[0]}", where=path.name) from error
     try:
         return _build(raw, path)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"a profile lacks or misplaces {error}", where=path.name) from error
 
 
@@ -246,9 +281,22 @@ def _build(raw: dict[str, Any], path: Path) -> Profile:
         default_for=tuple(raw.get("default_for", ())),
         collective_gpus=tuple(raw.get("collectives", {}).get("gpus", ())),
         fabrics=tuple(raw.get("collectives", {}).get("fabrics", ())),
+        launch=str(raw.get("collectives", {}).get("launch", "")),
         fitted_curves=frozenset(raw.get("fitted_curves", ())),
         intervals={kind: _interval(entry) for kind, entry in raw.get("intervals", {}).items()},
+        defaults={**(parent.defaults if parent else {}), **_defaults(raw.get("defaults", {}), path)},
     )
+
+
+def _defaults(raw: Mapping[str, Any], path: Path) -> dict[str, Default]:
+    for name, entry in raw.items():
+        if name not in DEFAULTS:
+            raise DataError(f"unknown default {name!r}", fix=f"use one of {', '.join(DEFAULTS)}", where=path.name)
+        value = entry["value"]
+        if (type(value), value) not in [(type(one), one) for one in DEFAULTS[name]]:
+            shown = ", ".join(str(one).lower() for one in DEFAULTS[name])
+            raise DataError(f"default {name} cannot be {value!r}", fix=f"use one of {shown}", where=path.name)
+    return {name: Default(entry["value"], str(entry["source"])) for name, entry in raw.items()}
 
 
 def _interval(entry: Mapping[str, Any]) -> Interval:
@@ -281,11 +329,12 @@ def shipped_profiles() -> tuple[Profile, ...]:
 def find_profile(gpu: str, stack: str | None) -> tuple[Profile, str | None]:
     """The profile of a GPU and stack, and a note when it is not that stack's own.
 
-    Order: a profile that names the stack for this GPU; the GPU's default profile.
+    Order: a profile that names the stack for this GPU (`*` in its names stands for anything, such as a version); the
+    GPU's default profile.
     """
     profiles = shipped_profiles()
     for p in profiles:
-        if p.gpu == gpu and stack in p.stacks:
+        if p.gpu == gpu and stack is not None and any(fnmatchcase(stack, pattern) for pattern in p.stacks):
             return p, None
     for p in profiles:
         if gpu in p.default_for:

@@ -25,6 +25,7 @@ ScheduleName = Literal[
 ]
 AttentionKernel = Literal["unfused", "flash"]
 P2PMode = Literal["async", "blocking"]
+TpOverlap = Literal["none", "bulk", "split"]
 ContextKind = Literal["ring", "allgather", "ulysses", "usp", "burst"]
 
 BYTES_PER_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
@@ -53,6 +54,11 @@ class Recipe:
     `no_sync`: gradients are summed locally and reduced behind the last microbatch only, else behind each. None: each
     where they are sharded (ZeRO-2 and 3) and there is no pipeline. `reduce_dtype` is the type of gradients on the
     wire (None: `gradient_dtype`).
+
+    `overlap_tp`: tensor-parallel collectives are exposed (`none`), run beside the backward products of column-parallel
+    layers (`bulk`), or are also split into pieces beside pieces of the other products (`split`, sequence parallelism
+    only; `model.linear`). None: as the profile's stack does. `overlap_params`: parameters that a sharded optimiser
+    updated are gathered beside the next step's first forward passes, not behind the update.
 
     Of context parallelism (`model.context`): `cp_kind` says how ranks see the rest of a sequence. `ring` passes blocks of
     keys and values on, `allgather` gathers them, `ulysses` exchanges heads for tokens, `usp` does so among `cp_ulysses`
@@ -90,6 +96,8 @@ class Recipe:
     cp_balance: bool = True
     cp_keep_kv: bool = False
     offload_activations: float = 0.0
+    overlap_tp: TpOverlap | None = None
+    overlap_params: bool = False
 
     @property
     def recomputed(self) -> Recomputation:

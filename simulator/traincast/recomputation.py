@@ -5,6 +5,11 @@ full; any number), or a list of parts `op:mlp_act+norm`. `op:torchtitan` is torc
 checkpointing of operators: the outputs of attention, of reduce-scatters and of every second matrix product are kept
 (query, value, gate and down projection), everything else is computed again (torchtitan, parallelize_llama.py,
 `_save_list` and `_get_custom_policy`).
+
+Long sequences have a mode of their own: `full_but_attention` keeps the output of the attention core and computes
+everything else again (LoongTrain, Gu et al. 2024, section 5.2, selective checkpoint++); `full_but_late_attention` keeps
+that of the later half of each sequence, which is three quarters of the causal core's work (BurstEngine, Sun et al.
+2025, sequence-level selective checkpointing). Published tables call them `op:selective` and `op:seq_selective`.
 """
 
 import re
@@ -17,15 +22,27 @@ PIECES: tuple[Piece, ...] = get_args(Piece)
 _ALSO = {"layernorm": "norm", "act": "mlp_act", "core_attention": "core_attn"}
 """Other spellings of parts."""
 
-EXAMPLES = "none, selective, full, mlp, every_2nd, op:torchtitan, op:mlp_act+norm"
+EXAMPLES = (
+    "none, selective, full, full_but_attention, full_but_late_attention, mlp, every_2nd, op:torchtitan, op:mlp_act+norm"
+)
 
 
 @dataclass(frozen=True)
 class Recomputation:
-    """`full_every` n: layers n, 2n, ... are recomputed whole (0: none); `pieces` are what the others recompute."""
+    """`full_every` n: layers n, 2n, ... are recomputed whole (0: none); `pieces` are what the others recompute.
+
+    Of the attention core of a whole layer the queries of the last `kept_queries` of each sequence are not computed
+    again: 0, a half or 1.
+    """
 
     full_every: int = 0
     pieces: frozenset[Piece] = frozenset()
+    kept_queries: float = 0.0
+
+    @property
+    def core_again(self) -> float:
+        """Share of a causal attention core's work that a whole layer repeats: that of the first queries."""
+        return (1.0 - self.kept_queries) ** 2
 
     def full_layers(self, layers: int) -> int:
         """How many of `layers` in a row are recomputed whole."""
@@ -40,6 +57,8 @@ def recomputation(text: str) -> Recomputation:
         "full": Recomputation(full_every=1),
         "selective": Recomputation(pieces=frozenset({"core_attn"})),
         "mlp": Recomputation(pieces=frozenset({"mlp"})),
+        **dict.fromkeys(("full_but_attention", "op:selective"), Recomputation(full_every=1, kept_queries=1.0)),
+        **dict.fromkeys(("full_but_late_attention", "op:seq_selective"), Recomputation(full_every=1, kept_queries=0.5)),
     }
     if text in plain:
         return plain[text]

@@ -7,9 +7,10 @@ import pytest
 
 from traincast.catalog import load_catalog
 from traincast.costs.collectives import collective_seconds
-from traincast.forecast import evaluate, forecast_prepared, prepare
+from traincast.forecast import Prepared, evaluate, forecast_prepared, prepare
 from traincast.lower import Job, lower
 from traincast.lower.classes import CostBook
+from traincast.lower.spans import rank_spans
 from traincast.lower.stages import chunk_parts
 from traincast.plan import Plan, Wish, balanced_stage_layers, by_kind, job_loads, plan, reaches, stage_paces
 from traincast.scenario import load_scenario
@@ -105,29 +106,89 @@ def test_ranks_kept_out_of_order_make_a_longer_ring() -> None:
     assert times[2, 3, 0, 1] == times[0, 1, 2, 3]
 
 
-def test_dp_groups_over_pods_are_not_slower_than_pp_groups_over_pods_on_the_llama_3_cluster(tmp_path: Path) -> None:
-    """Llama Team 2024 §3.3.2: DP is the outermost axis because it bears the slow level best. With 7:1 above the pods a
-    stage in a pod of its own sends every message of a boundary over it; a replica in a pod only its ring's ends.
-
-    In the time of a step it is near a tie: 0.3 % in this one shape, which proves no order. What holds is that within
-    0.5 % DP over pods is not slower, that its messages between stages take less, and what passes the cores.
-    """
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
     path = tmp_path / "llama.yaml"
     path.write_text(LLAMA)
-    inner = prepare(load_scenario(path))
-    outer = prepare(load_scenario(path, [("parallelism.order", "tp-dp-pp")]))
-    crossing = {one.family: one for one in reaches(outer.job.mesh, outer.job.cluster)}
-    kept = {one.family: one for one in reaches(inner.job.mesh, inner.job.cluster)}
-    assert kept["pp"].farthest == "spine"
-    assert kept["dp"].farthest == "core"
-    assert crossing["pp"].farthest == "core"
-    dp_over_pods = forecast_prepared(inner, engine="analytic")
-    pp_over_pods = forecast_prepared(outer, engine="analytic")
-    assert dp_over_pods.step_time_s <= 1.005 * pp_over_pods.step_time_s
-    assert dp_over_pods.breakdown.mean_s["pp"] < pp_over_pods.breakdown.mean_s["pp"]
-    above = [{one.kind: one.by_family for one in by_kind(job_loads(p.job))} for p in (inner, outer)]
-    assert set(above[0]["spines to cores"]) == {"dp"}
-    assert "pp" in above[1]["spines to cores"]
+    return path
+
+
+OVERLAPPED = [("training.overlap_dp", "true"), ("training.p2p", "async")]
+INTERLEAVED = [*OVERLAPPED, ("training.schedule", "interleaved"), ("parallelism.vpp", "4")]
+
+
+def both_orders(path: Path, *further: tuple[str, str]) -> tuple[Prepared, Prepared]:
+    """DP outermost, its groups over pods; and PP outermost, its groups over pods."""
+    return (
+        prepare(load_scenario(path, [*further])),
+        prepare(load_scenario(path, [("parallelism.order", "tp-dp-pp"), *further])),
+    )
+
+
+def test_what_passes_the_seven_to_one_tier_of_the_llama_3_cluster(llama: Path) -> None:
+    """Llama Team 2024 (arXiv:2407.21783) §3.3.1: pods of 3,072 GPUs, 7:1 above; here 432 uplinks of 50 GB/s a pod.
+
+    DP over pods puts more bytes on it: 2 (n-1)/n of the stage's gradients and parameters, but only where a ring in
+    order passes from pod to pod, 6 of its 128 hops: 128 lanes on 432 uplinks, so no ring is slower for it. PP over pods
+    puts fewer there, but all 1,024 messages of a boundary at once, at 432/1024 of their rate.
+    """
+    dp_over_pods, pp_over_pods = both_orders(llama)
+    spans = [rank_spans(one.job.mesh, one.job.cluster) for one in (dp_over_pods, pp_over_pods)]
+    rings = [{span.inter_bytes_per_s for span in one.table if span.ranks == 128 and span.nodes == 128} for one in spans]
+    assert rings == [{50e9}, {50e9}]
+    messages = [{span.inter_bytes_per_s for span in one.table if span.ranks == 2} for one in spans]
+    assert messages[0] == {50e9}
+    assert messages[1] == {50e9, 50e9 * 432 / 1024}
+    loads = [{one.kind: one for one in by_kind(job_loads(p.job))} for p in (dp_over_pods, pp_over_pods)]
+    above = [one["spines to cores"] for one in loads]
+    assert [set(one.by_family) for one in above] == [{"dp"}, {"pp"}]
+    size = 8192 * 16384 * 2 / 8  # bytes of a message: b s h of 2 bytes over TP 8
+    crossings, microbatches = 5, 16  # after stages 2, 5, 8, 11, 14, three stages of 128 nodes to a pod
+    assert above[1].bytes == pytest.approx(2 * crossings * 1024 * microbatches * size)
+    assert above[0].bytes / above[1].bytes == pytest.approx(2.64, rel=0.01)
+    assert above[0].seconds < 0.3 * loads[0]["NIC to leaf"].seconds
+
+
+def test_dp_over_pods_is_faster_than_pp_over_pods_on_the_llama_3_cluster(llama: Path) -> None:
+    """Llama Team 2024 §3.3.2: DP is the outermost axis because it bears the slow level best.
+
+    A message that crosses costs 1.32 ms more, and at least five of them on the way in and on the way out add to the
+    step: 13 ms. DP over pods costs the latency of a longer path at each hop of one reduction and one gather: 2 ms. That
+    is the right order, by 0.1 to 1 % of this step: its computation is too long for either to count for more.
+    """
+    dp_over_pods, pp_over_pods = both_orders(llama)
+    crossing = {one.family: one for one in reaches(pp_over_pods.job.mesh, pp_over_pods.job.cluster)}
+    kept = {one.family: one for one in reaches(dp_over_pods.job.mesh, dp_over_pods.job.cluster)}
+    assert (kept["pp"].farthest, kept["dp"].farthest) == ("spine", "core")
+    assert (crossing["pp"].farthest, crossing["dp"].farthest) == ("core", "spine")
+    best, other = (forecast_prepared(one, engine="analytic") for one in (dp_over_pods, pp_over_pods))
+    sends = {cost.send_s for cls in other.run.program.classes for cost in cls.chunks.values() if cost.send_s}
+    message_s = max(sends) - min(sends)
+    assert message_s == pytest.approx(1.32e-3, rel=0.02)
+    dp_s = best.breakdown.mean_s["dp"] - other.breakdown.mean_s["dp"]
+    assert 0.0 < dp_s < 3e-3
+    gain_s = other.step_time_s - best.step_time_s
+    assert gain_s > 2 * 5 * message_s - dp_s
+    assert 0.001 < gain_s / best.step_time_s < 0.01
+
+
+def test_dp_over_pods_is_faster_with_interleaving_too(llama: Path) -> None:
+    """As Llama 3 ran it (Table 4): more messages, gradients beside the backward."""
+    best, other = (forecast_prepared(one, engine="analytic") for one in both_orders(llama, *INTERLEAVED))
+    assert 1.001 < other.step_time_s / best.step_time_s < 1.01
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="0.7 % slower: 80 buckets of 160 MB with 127 hops each, and every hop counts the latency of the ring's "
+    "longest path (14.6 us over cores, which 6 of 128 hops take; 6.8 us in the mean); Megatron-Core makes buckets of "
+    "1 million parameters a rank of DP, 512 MB here, with which it is 0.1 % slower, and with the mean latency as well "
+    "0.1 % faster",
+)
+def test_dp_over_pods_is_faster_with_overlapped_gradients_on_1f1b(llama: Path) -> None:
+    """What is expected: latency of single hops is hidden (§3.3.2)."""
+    best, other = (forecast_prepared(one, engine="analytic") for one in both_orders(llama, *OVERLAPPED))
+    assert best.step_time_s < other.step_time_s
 
 
 @pytest.fixture

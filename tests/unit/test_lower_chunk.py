@@ -4,7 +4,7 @@ import pytest
 
 from traincast.lower import chunk as chunk_module
 from traincast.lower.chunk import Segment, chunk_time
-from traincast.model.operators import Collective, MemoryBound, Operator
+from traincast.model.operators import Collective, HostCopy, MemoryBound, Operator
 from traincast.profile import Traits
 
 COMPUTE, NETWORK = 10.0, 6.0
@@ -26,7 +26,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compute operators take their bytes in seconds, collectives their size; the host takes their calls."""
 
     def device(op: Operator, machine: object, spans: object) -> float:
-        return op.size_bytes if isinstance(op, Collective) else op.bytes_moved  # type: ignore[union-attr]
+        return op.size_bytes if isinstance(op, Collective | HostCopy) else op.bytes_moved  # type: ignore[union-attr]
 
     monkeypatch.setattr(chunk_module, "operator_seconds", device)
     monkeypatch.setattr(chunk_module, "host_seconds", lambda op, machine: float(op.calls - 1))
@@ -101,3 +101,18 @@ def test_compute_beside_a_collective_is_slowed() -> None:
     """Calibrated slow-down: half of the second operator runs beside the collective."""
     time = run(compute(), collective(5, behind=1), compute(), slowdown=0.2)
     assert time.duration_s == pytest.approx(21)
+
+
+def test_groups_of_one_axis_have_streams_of_their_own() -> None:
+    """A ring inside nodes and one across them are two communicators: 6 and 6 seconds beside 10 of compute."""
+    inside, across = (Collective("pass", "send_recv", "cp", NETWORK, behind=1, group=group) for group in ("a", "b"))
+    assert run(compute(), inside, across, compute(), compute()).duration_s == 30
+    assert run(compute(), inside, inside, compute(), compute()).labels_s == {"compute": 30, "cp": 2}
+
+
+def test_copies_to_the_host_bound_a_chunk_and_nothing_waits_for_them() -> None:
+    """Both ways run at once, each on its own stream; what they outlast compute by is the host's."""
+    copies = tuple(HostCopy("copy", 25.0, way, 1.0) for way in ("out", "in"))
+    assert run(*copies, compute(), compute(), compute()).labels_s == {"compute": 30}
+    assert run(*copies, compute(), compute()).labels_s == {"compute": 20, "host": 5}
+    assert run(copies[0], copies[0], compute()).duration_s == 50

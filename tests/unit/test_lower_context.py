@@ -15,11 +15,13 @@ from traincast.lower.classes import CostBook
 from traincast.lower.context_report import ContextReport, context_report
 from traincast.lower.listing import operations
 from traincast.lower.offload import host_bytes_per_s
+from traincast.lower.recompute import layer_backward
 from traincast.lower.rings import ContextSplit, head_groups, ring_groups, ring_turn
 from traincast.lower.spans import rank_spans
-from traincast.lower.stages import ChunkPart, chunk_parts
+from traincast.lower.stages import ChunkPart, block_of, chunk_parts
 from traincast.memory import layer_activation_bytes
 from traincast.mesh import Mesh
+from traincast.model.operators import Collective, FlashAttention, Gemm
 from traincast.model.shape import ModelShape
 from traincast.profile import load_profile
 from traincast.recipe import Recipe
@@ -114,6 +116,25 @@ def test_traffic_is_the_closed_form(kind: str, cp: int) -> None:
     assert traffic(cp, cp_kind=kind) == pytest.approx(3 * steps)
     assert traffic(cp, cp_kind=kind, recompute="full") == pytest.approx(4 * steps)
     assert traffic(cp, cp_kind=kind, recompute="selective") == pytest.approx(4 * steps)
+
+
+@pytest.mark.parametrize(("mode", "again", "sent"), [("full_but_attention", 0, 0), ("full_but_late_attention", 1, 1)])
+def test_long_sequences_need_not_compute_all_of_attention_again(mode: str, again: int, sent: int) -> None:
+    """Sun et al. 2025: with the output of the later half of a sequence kept, the causal core of the first half runs
+    again, a quarter of the work, and half of the keys and values travel again; with all of it kept, nothing."""
+    block = block_of(job(Mesh(cp=4), cp_kind="burst"))
+    full, kept = (layer_backward(block, recompute)[0].operators for recompute in ("full", mode))
+    causal = [
+        sum(op.flops * (0.5 if op.causal else 1) for op in ops if isinstance(op, FlashAttention))
+        for ops in (full, kept)
+    ]
+    assert causal[1] == pytest.approx(again * causal[0] / 4)
+    passed = [
+        sum(op.size_bytes for op in ops if isinstance(op, Collective) and op.axis == "cp") for ops in (full, kept)
+    ]
+    assert passed[1] == sent * passed[0] / 2
+    products = [[op for op in ops if isinstance(op, Gemm)] for ops in (full, kept)]
+    assert products[0] == products[1]
 
 
 def test_share_of_traffic_across_nodes() -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from traincast.errors import UserError
+from traincast.forecast import forecast
 from traincast.recipe import Recipe
+from traincast.report.forecast_tables import summary_table
 from traincast.scenario import Scenario, load_scenario
 from traincast.validate.build import build_case
 from traincast.validate.rows import PublishedRow, RowSkippedError
@@ -150,3 +152,20 @@ def test_offloaded_share_of_activations() -> None:
     for other in ("optimizer", "activations:1.5", "activations"):
         with pytest.raises(RowSkippedError, match="offloading is not modelled yet"):
             recipe_of(offload=other)
+
+
+def test_a_forecast_says_whether_the_network_keeps_up(load) -> None:
+    """Required and reachable rate of a GPU, what of the two is the bound, and the cp from which it does not pay."""
+    found = forecast(load("  zero_stage: 1\n"), engine="analytic")
+    stated = found.as_dict()["context_parallel"]
+    assert stated["kind"] == "ring"
+    assert (stated["cp"], stated["bound"]) == (8, found.context_parallel.bound)
+    needs_more = stated["required_bytes_per_s"] > stated["available_bytes_per_s"]
+    assert stated["bound"] == ("network" if needs_more else "compute")
+    assert stated["required_bytes_per_s"] == pytest.approx(stated["bytes_per_exchange"] / stated["beside_s"])
+    rows = {row[0]: row for row in summary_table(found).rows}
+    assert f"{stated['bound']}-bound on cp 8" in rows["context parallelism"][3]
+    assert rows["rate required"][2] == "GB/s per GPU"
+    alone = forecast(load(text=LLAMA.replace("cp: 8", "dp: 8")), engine="analytic")
+    assert alone.as_dict()["context_parallel"] is None
+    assert "context parallelism" not in {row[0] for row in summary_table(alone).rows}

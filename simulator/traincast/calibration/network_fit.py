@@ -1,7 +1,7 @@
 """Robust least squares of a profile's network constants from measured collectives.
 
 Minimises soft-L1 of log(forecast / measured) over all points, with a weak prior on every constant: the base profile's
-value, and a spread that covers what other fabrics show. A constant that the data do not narrow to less than half of its
+value, or a usual one where the base only assumes it, and a spread that covers what other fabrics show. A constant that the data do not narrow to less than half of its
 prior's spread is not told by them; it stays at its prior, and the rest is fitted again.
 """
 
@@ -21,13 +21,16 @@ POINT_SPREAD: Final = 0.10
 TOLD_BELOW: Final = 0.5
 """Standard error of a constant over its prior's spread below which data have told it."""
 
+AT_BOUND: Final = 1e-3
+"""A value nearer to a bound than this share of its prior's spread is at the bound."""
+
 SENSITIVE: Final = 0.02
 """A point counts for a constant where its forecast moves by this share when the constant moves by its prior's spread."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Prior of a constant in SI: value (None: the base profile's), spread, and bounds."""
+    """Prior of a constant in SI: spread, bounds, and a value to take where the base profile only assumes one."""
 
     spread: float
     low: float
@@ -38,13 +41,13 @@ class Prior:
 PRIORS: Final = {
     "network.launch": Prior(1e-5, 0.0, 5e-4),
     "network.process_launch": Prior(2e-6, 0.0, 5e-5, 3.7e-6),
-    "network.runtime_launch": Prior(2e-5, 0.0, 2e-4, 1e-5),
     "network.intra_latency": Prior(0.5, 0.1, 6.0),
     "network.base_latency": Prior(0.5, 0.0, 3.0),
     "network.intra_efficiency": Prior(0.2, 0.05, 1.6),
     "network.intra_mixing": Prior(1.0, 0.0, 4.0, 0.3),
     "network.edge_steps": Prior(0.5, 0.0, 2.0, 0.8),
     "network.nvls_latency": Prior(0.6, 0.05, 6.0),
+    "network.nvls_growth": Prior(0.3, 0.0, 2.0),
     "network.nvls_efficiency": Prior(0.2, 0.3, 1.5),
     "network.nvls_mixing": Prior(1.5, 0.0, 6.0, 0.7),
     "network.inter_latency": Prior(0.5, 0.3, 5.0),
@@ -69,7 +72,8 @@ PRIORS: Final = {
 
 @dataclass(frozen=True)
 class FittedConstant:
-    """One constant: value and standard error in SI, whether the data told it, and how many points of which curves did."""
+    """One constant: value and standard error in SI, whether the data told it, how many points of which curves did, and
+    whether it differs from the base's."""
 
     name: str
     value: float
@@ -77,6 +81,7 @@ class FittedConstant:
     told: bool
     points: int
     curves: tuple[str, ...]
+    changed: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,7 @@ class NetworkFit:
 def fit_network(points: Points, base: Profile, names: Iterable[str] = PRIORS) -> NetworkFit:
     """Fits the named constants (by default all that points can tell); those that no data tell keep the base's value."""
     wanted = [name for name in names if name in PRIORS]
-    open_names = _moved(points, base, wanted)
-    moved = tuple(open_names)
+    given, open_names = base, _moved(points, base, wanted)
     while True:
         values, errors, jacobian, covariance = _solve(points, base, open_names)
         vague = [
@@ -116,7 +120,9 @@ def fit_network(points: Points, base: Profile, names: Iterable[str] = PRIORS) ->
         for k, (name, value, error) in enumerate(zip(open_names, values, errors, strict=True))
     ]
     constants += [
-        FittedConstant(name, base[name], PRIORS[name].spread, False, 0, ()) for name in wanted if name not in open_names
+        FittedConstant(name, base[name], PRIORS[name].spread, False, 0, (), base[name] != given[name])
+        for name in wanted
+        if name not in open_names
     ]
     scale = np.sqrt(np.diag(covariance)) if len(open_names) else np.ones(0)
     return NetworkFit(
@@ -147,8 +153,8 @@ def _moved(points: Points, base: Profile, names: Sequence[str]) -> list[str]:
 
 
 def _start(base: Profile, name: str) -> float:
-    prior = PRIORS[name]
-    value = base[name] if prior.value is None else prior.value
+    prior, constant = PRIORS[name], base.constants[name]
+    value = constant.value if prior.value is None or constant.kind != "assumed" else prior.value
     return min(max(value, prior.low), prior.high)
 
 
@@ -168,7 +174,10 @@ def _solve(points: Points, base: Profile, names: Sequence[str]) -> tuple[Floats,
 
     robust = _soft_l1(log_error)
     found = min(
-        (least_squares(robust, first, bounds=(low, high), x_scale=1.0, diff_step=1e-3) for first in _starts(low, high)),
+        (
+            least_squares(robust, first, bounds=(low, high), x_scale=1.0, diff_step=[1e-3] * len(low))
+            for first in _starts(low, high)
+        ),
         key=lambda solution: solution.cost,
     )
     z = np.asarray(found.x)
@@ -219,4 +228,6 @@ def _moves(log_error: Callable[[Floats], Floats], z: Floats) -> Floats:
 def _constant(points: Points, name: str, value: float, error: float, moves: Floats) -> FittedConstant:
     sensitive = np.abs(moves) > SENSITIVE
     curves = dict.fromkeys(points.settings[k].curve.id for k in points.curve[sensitive])
-    return FittedConstant(name, float(value), float(error), True, int(sensitive.sum()), tuple(curves))
+    prior = PRIORS[name]
+    at_bound = next((b for b in (prior.low, prior.high) if abs(value - b) < AT_BOUND * prior.spread), value)
+    return FittedConstant(name, float(at_bound), float(error), True, int(sensitive.sum()), tuple(curves))

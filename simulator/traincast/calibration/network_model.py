@@ -35,16 +35,15 @@ _PROTOCOLS: Final = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 
 @dataclass(frozen=True)
 class Setting:
-    """How one curve is priced: where it ran, what is forced, NCCL's version, the further GPUs that one process
-    launches, and whether a framework's runtime is in the times. `notes` say what was assumed."""
+    """How one curve is priced: where it ran, what is forced, NCCL's version, who launched (empty: not
+    told). `notes` say what was assumed."""
 
     curve: Curve
     op: str
     place: Place
     forced: Forced
     nccl: str | None
-    further_launches: int
-    in_runtime: bool
+    launch: str
     notes: tuple[str, ...]
 
 
@@ -88,18 +87,21 @@ def setting_of(curve: Curve) -> Setting:
     nccl = version_in(curve.nccl)
     if nccl is None:
         notes.append("NCCL's version is not told: that of the profile")
-    launch = curve.launch or ("runtime" if "XLA" in curve.nccl else "")
-    further = place.span.ranks_per_node - 1 if launch == "single" else 0
-    if not launch:
-        notes.append("who launched is not told: a process for each GPU")
-    forced = forced_by(curve.algo, curve.proto)
-    return Setting(curve, op, place, forced, nccl, further, launch == "runtime", tuple(notes))
+    return Setting(curve, op, place, forced_by(curve.algo, curve.proto), nccl, curve.launch, tuple(notes))
 
 
 def extra_launch_s(setting: Setting, profile: Profile) -> float:
-    """What the way of launching adds [s]: the further GPUs of one process, a framework's runtime."""
-    runtime = profile["network.runtime_launch"] if setting.in_runtime else 0.0
-    return profile["network.process_launch"] * setting.further_launches + runtime
+    """What the way of launching adds [s]: the further GPUs that one process launches.
+
+    Where a log of one node does not say who launched, it is as in the logs that the profile rests on.
+    """
+    further = setting.place.span.ranks_per_node - 1 if launch_of(setting, profile) == "single" else 0
+    return profile["network.process_launch"] * further
+
+
+def launch_of(setting: Setting, profile: Profile) -> str:
+    """Who launched, as the log says or as is taken."""
+    return setting.launch or (profile.launch if setting.place.span.nodes == 1 else "") or "process"
 
 
 def version_in(text: str) -> str | None:
@@ -159,7 +161,7 @@ def points_of(settings: Sequence[Setting], profile: Profile, tables: str | None 
             else:
                 choice = choose(setting.op, point.size_bytes, w, c, setting.forced)
                 parts = parts_of(choice, point.size_bytes)
-                further = {"exchange": choice.protocol, "ring": w.nodes}.get(choice.algorithm, "")
+                further = choice.protocol if choice.algorithm == "exchange" else max(w.ranks, 8)
                 key = (choice.algorithm, w.nodes > 1, w.holds, further)
             found.setdefault(key, []).append((len(sizes), choice, setting, parts))
             how.append(f"{choice.algorithm} {choice.protocol}" if choice else "send/recv")

@@ -9,21 +9,40 @@ from traincast.cli.output import FormatOption, emit, progress, remark
 from traincast.cli.predict import SetOption, parse_overrides
 
 
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="NAME[,NAME ...]", help="Only these: table1, table2, fig11 to fig18. Repeatable."),
+]
+
+
 def sc21(
     folder: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the table and its figure.")
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for tables, figures and their index.")
     ] = Path("reports/sc21"),
+    only: OnlyOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Regenerate Table 1 of Narayanan et al. 2021 (SC21) beside its published numbers."""
-    from traincast.report.sc21 import forecast_table1, sc21_scenarios, table1, write_sc21
+    """Regenerate Tables 1 and 2 and Figures 11 to 18 of Narayanan et al. 2021 (SC21) beside the published points."""
+    from traincast.report.sc21 import (
+        chosen_studies,
+        forecast_studies,
+        index_table,
+        ready_folder,
+        study_rows,
+        study_table,
+        write_studies,
+    )
 
-    scenarios = sc21_scenarios()
-    with progress("forecasts", len(scenarios)) as advance:
-        rows = forecast_table1(scenarios, advance)
-    for path in write_sc21(rows, folder):
+    names = [name.strip() for text in only or () for name in text.split(",")]
+    studies = chosen_studies(names)
+    rows = study_rows(studies)
+    ready_folder(folder)
+    with progress("rows", len(rows)) as advance:
+        results = forecast_studies(studies, rows, advance)
+    for path in write_studies(results, folder):
         remark(f"wrote {path}")
-    emit({"rows": rows}, [table1(rows)], fmt)
+    tables = [study_table(results[0])] if len(results) == 1 else [index_table(results)]
+    emit({"studies": [one.as_dict() for one in results]}, tables, fmt)
 
 
 def timeline(

@@ -20,6 +20,7 @@ class GemmConstants:
     `wave_weight`: how much of an incomplete last wave is paid (1: SMs idle, 0: perfect balance).
     `small_tile`: efficiency of a 128x128 tile relative to 256x128; each halving of the tile loses this again.
     `unaligned`: share of the peak that products reach whose rows are no multiples of 16 bytes (1: no loss).
+    `in_bytes` and `out_bytes` are moved for each element of the factors and of the product.
     """
 
     peak_flops_per_s: float
@@ -31,6 +32,8 @@ class GemmConstants:
     small_tile: float
     fixed_s: float
     unaligned: float = 1.0
+    in_bytes: float = 2.0
+    out_bytes: float = 2.0
 
 
 ALIGNED = 8
@@ -67,5 +70,5 @@ def gemm_seconds(
     assert best is not None
     slow = 2.0 * batch * m * n * k / (c.peak_flops_per_s * c.unaligned)
     best = np.where((n % ALIGNED == 0) & (k % ALIGNED == 0), best, np.maximum(best, slow))
-    moved = 2.0 * batch * (m * k + k * n + m * n) / c.memory_bytes_per_s
+    moved = batch * (c.in_bytes * (m * k + k * n) + c.out_bytes * m * n) / c.memory_bytes_per_s
     return np.asarray(np.maximum(best, moved) + c.fixed_s)

@@ -35,19 +35,33 @@ class Machine:
     gpus_per_node: int = 8
     speed: float = 1.0
 
-    def gemm(self, role: str) -> GemmConstants:
-        """Constants of products in one direction."""
+    @property
+    def half_precision(self) -> str:
+        """What an fp8 stack computes in where it does not compute in fp8; else the precision itself."""
+        return "bf16" if self.precision == "fp8" else self.precision
+
+    def gemm(self, op: Gemm) -> GemmConstants:
+        """Constants of a product: its direction and precision, and the multiprocessors that it has.
+
+        In fp8 the peak is higher and the share of it lower (`gemm.fp8`). Prologue and epilogue of a tile take the time
+        that they take in half precision, which is more steps of K at the higher rate.
+        """
         p = self.profile
+        half, peak = self.gpu.peak(self.half_precision), self.gpu.peak("fp8" if op.fp8 else self.half_precision)
+        held = round(p["overlap.split_sms"]) if op.shares_sms else 0
+        left = (self.gpu.sm_count - held) / self.gpu.sm_count
         return GemmConstants(
-            peak_flops_per_s=self.gpu.peak(self.precision),
+            peak_flops_per_s=peak * left,
             memory_bytes_per_s=self.memory.bytes_per_s,
-            sm_count=self.gpu.sm_count,
-            efficiency=p["gemm.forward" if role == "fwd" else f"gemm.{role}"],
-            ramp_k=p["gemm.ramp_k"],
+            sm_count=self.gpu.sm_count - held,
+            efficiency=p["gemm.forward" if op.role == "fwd" else f"gemm.{op.role}"] * (p["gemm.fp8"] if op.fp8 else 1),
+            ramp_k=p["gemm.ramp_k"] * peak / half,
             wave_weight=p["gemm.wave_weight"],
             small_tile=p["gemm.small_tile"],
             fixed_s=p["kernel.fixed"],
             unaligned=p["gemm.unaligned"],
+            in_bytes=1.0 if op.fp8 else 2.0,
+            out_bytes=op.out_bytes,
         )
 
     def flash(self, role: str) -> FlashConstants:
@@ -92,7 +106,12 @@ class Machine:
             base_factor=p["network.base_latency"],
             edge_steps=p["network.edge_steps"],
             nvls_on=p.traits.nvls,
-            nvls=NvlsConstants(p["network.nvls_latency"], p["network.nvls_efficiency"], p["network.nvls_mixing"]),
+            nvls=NvlsConstants(
+                latency_factor=p["network.nvls_latency"],
+                growth=p["network.nvls_growth"],
+                efficiency=p["network.nvls_efficiency"],
+                mixing=p["network.nvls_mixing"],
+            ),
             exchange=ExchangeConstants(
                 launch_s=p["exchange.launch"],
                 handshake_s=p["exchange.handshake"],
@@ -115,7 +134,7 @@ class Machine:
 def compute_seconds(op: Gemm | FlashAttention | MemoryBound, machine: Machine) -> float:
     """Device time of a compute operator [s]."""
     if isinstance(op, Gemm):
-        seconds = gemm_seconds(op.m, op.n, op.k, op.batch, machine.gemm(op.role))
+        seconds = gemm_seconds(op.m, op.n, op.k, op.batch, machine.gemm(op))
     elif isinstance(op, FlashAttention):
         masked_share = op.query / op.keys if op.causal else 0.0
         seconds = flash_attention_seconds(op.flops, op.keys, op.head_dim, masked_share, machine.flash(op.role))

@@ -101,6 +101,8 @@ def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
         tail["gradient norm"] = groups["model"]
     if job.recipe.zero_stage >= 2 and sharding_of(job).shards > 1:
         tail["gradient norm of shards"] = groups["shard" if "shard" in groups else "dp"]
+    if job.recipe.zero_stage == 1 and groups["dp"].shape[1] > 1:
+        tail["parameters"] = groups["dp"]
     return RankGroups(
         pipeline=job.mesh.groups("pp"),
         meets=tuple(found for found in (groups["tp"], job.mesh.groups("cp")) if found.shape[1] > 1),

@@ -99,7 +99,8 @@ def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, la
     due = tuple(w for w in clocks.waits if w[0] == 0)
     start = max([clocks.host, clocks.compute, *(w[2] for w in due)])
     _label_gap(start, due, clocks, labels)
-    beside = tuple((w[0] - 1, w[1], w[2], w[3]) for w in clocks.waits if w[0] > 0)
+    # what has ended cannot hold anything up any more
+    beside = tuple((w[0] - 1, w[1], w[2], w[3]) for w in clocks.waits if w[0] > 0 and w[2] > start)
     overlap = max((min(w[2], start + seconds) - start for w in beside), default=0.0)
     seconds += max(overlap, 0.0) * machine.profile["overlap.slowdown"]
     clocks.waits = beside

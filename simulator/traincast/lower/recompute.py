@@ -1,6 +1,7 @@
 """Backward pass of one layer with what is computed again in front of it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from traincast.lower.chunk import Segment
 from traincast.model import operators as op
@@ -14,7 +15,8 @@ def layer_backward(block: op.Block, recompute: str, *, early_stop: bool = False)
     `early_stop` recomputation ends once the last tensor that the backward pass reads is there, so that the down
     projection and what follows it do not run again (torch.utils.checkpoint without reentrant autograd, from 2.1).
     """
-    return _backward(block, recomputation(recompute), whole=recompute == "full", early_stop=early_stop)
+    what = recomputation(recompute)
+    return _backward(block, what, whole=what.full_every == 1, early_stop=early_stop)
 
 
 def layers_backward(block: op.Block, recompute: str, layers: int, *, early_stop: bool = False) -> list[list[Segment]]:
@@ -31,7 +33,7 @@ def layers_backward(block: op.Block, recompute: str, layers: int, *, early_stop:
 
 def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: bool) -> list[Segment]:
     if whole:
-        forward = op.block_forward(block)
+        forward = tuple(_forward_again(block, what))
         return [Segment(_stopped(forward) if early_stop else forward, "recompute"), _all_of(block)]
     if "torchtitan" in what.pieces:
         return [Segment(tuple(_every_second_product(block)), "recompute"), _all_of(block)]
@@ -44,6 +46,25 @@ def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: 
         *([Segment(attention, "recompute")] if attention else []),
         Segment(op.attention_backward(block), mark=True),
     ]
+
+
+def _forward_again(block: op.Block, what: Recomputation) -> Iterator[op.Operator]:
+    """A layer's forward; of its attention core only the first queries of a sequence, where the others' output is kept.
+
+    They see the first keys alone, so that a ring passes half of its blocks; ranks must hold a part of both halves.
+    """
+    core = op.attention_core_forward(block)
+    again = core
+    if what.kept_queries:
+        first = int(block.sequence * (1.0 - what.kept_queries))
+        again = op.attention_core_forward(replace(block, sequence=first)) if first else ()
+    done = False
+    for one in op.block_forward(block):
+        if one not in core:
+            yield one
+        elif not done:
+            yield from again
+            done = True
 
 
 def _all_of(block: op.Block) -> Segment:

@@ -85,4 +85,4 @@ def _for_weights(op: Operator, beside: tuple[Operator, ...]) -> bool:
         return True
     if what == "all_gather":
         return any(other.name == f"{layer}.reduce_scatter" for other in beside)
-    return what in ("wgrad", "accumulate") and layer not in _ATTENTION_CORE
+    return what in ("wgrad", "accumulate", "transpose") and layer not in _ATTENTION_CORE

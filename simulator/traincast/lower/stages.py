@@ -51,6 +51,7 @@ def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
 def block_of(job: Job, position: int | None = None) -> op.Block:
     """The decoder block that a rank computes, from model, mesh, recipe and what the stack does."""
     model, recipe, traits = job.model, job.recipe, job.profile.traits
+    overlap = recipe.overlap_tp or ("bulk" if traits.overlap_tp else "none")
     return op.Block(
         hidden=model.hidden,
         heads=model.heads,
@@ -65,7 +66,9 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         sequence_parallel=recipe.sequence_parallel,
         flash=recipe.attention == "flash",
         dropout=traits.dropout,
-        overlap_tp=traits.overlap_tp,
+        overlap_tp=overlap != "none",
+        split_tp=overlap == "split",
+        fp8=recipe.precision == "fp8",
         # what is reduced behind each microbatch needs no sum over them on this rank
         fused_accumulation=traits.fused_accumulation or sharding_of(job).reduces_each,
         fused_loss=traits.fused_loss,

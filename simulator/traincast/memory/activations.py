@@ -35,11 +35,18 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> flo
     Reference: [1] eq. 1, 2, 4, 6 and §5.
     """
     tokens, split = local_tokens(mesh, recipe) * _width(recipe), _sequence_split(mesh, recipe)
-    if recipe.recompute == "full":
-        return 2 * tokens * model.hidden / split
+    if recipe.recomputed.full_every == 1:
+        kept = recipe.recomputed.kept_queries
+        return 2 * tokens * model.hidden / split + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
     linear = tokens * (_kept_whole(model, recipe) / split + _kept_split(model, mesh.tp, recipe))
     linear += kept_kv_bytes(model, mesh, recipe)
     return linear if recipe.recompute == "selective" else linear + scores_bytes(model, mesh, recipe)
+
+
+def attention_output_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+    """Output of one layer's attention core, with a single-precision number a row, in half precision."""
+    rows = local_tokens(mesh, recipe) * model.heads / mesh.tp
+    return rows * (_width(recipe) * 2 * model.head_dim + 4)
 
 
 def local_tokens(mesh: Mesh, recipe: Recipe) -> float:
@@ -181,7 +188,7 @@ def logits_bytes(job: MemoryJob) -> float:
 
 def recompute_bytes(job: MemoryJob) -> float:
     """What one layer rebuilds for its backward pass."""
-    if job.recipe.recompute == "full":
+    if job.recipe.recomputed.full_every == 1:
         return layer_activation_bytes(job.model, job.mesh, replace(job.recipe, recompute="none"))
     return scores_bytes(job.model, job.mesh, job.recipe) if job.recipe.recompute == "selective" else 0.0
 

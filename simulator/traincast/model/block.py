@@ -16,7 +16,9 @@ ACTIVATION_BYTES = 2
 class Gemm:
     """`batch` products of (m x k) by (k x n).
 
-    `calls` counts framework calls for the host: a linear layer is a transpose view and a product.
+    `calls` counts framework calls for the host: a linear layer is a transpose view and a product. `fp8`: both factors
+    are fp8, the product is half precision. `shares_sms`: a reduction beside it holds some of the multiprocessors.
+    `out_bytes` are moved for each element of the product: a write, or a read and a write of what it is added to.
     """
 
     name: str
@@ -26,6 +28,9 @@ class Gemm:
     batch: int = 1
     role: Role = "fwd"
     calls: int = 1
+    fp8: bool = False
+    shares_sms: bool = False
+    out_bytes: float = 2.0
 
     @property
     def flops(self) -> float:
@@ -137,6 +142,8 @@ class Block:
     (Megatron-LM from late 2021; Korthikanti 2022 §6). `fused_accumulation` adds weight gradients to the main gradient
     inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient.
     With `fused_loss` one kernel passes over the half-precision logits twice, and one writes their gradient over them.
+    With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
+    (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8 (`model.fp8`).
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -157,6 +164,8 @@ class Block:
     fused_accumulation: bool = False
     main_gradient_bytes: int = 2
     fused_loss: bool = False
+    split_tp: bool = False
+    fp8: bool = False
     cp: int = 1
     context: Context = Context()
 

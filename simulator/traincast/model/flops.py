@@ -100,7 +100,7 @@ def recomputed_flops(shape: ModelShape, batch: float, sequence: int, recompute: 
         weights += shape.kv_width + shape.attention_width + (shape.ffn_hidden if shape.gated_mlp else 0)
     core = forward.attention_core if "core_attn" in what.pieces else 0.0
     pieces = 2.0 * float(batch) * sequence * shape.layers * shape.hidden * weights + core
-    return whole * (forward.projections + forward.attention_core) + (1 - whole) * pieces
+    return whole * (forward.projections + what.core_again * forward.attention_core) + (1 - whole) * pieces
 
 
 def executed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str = "none") -> float:

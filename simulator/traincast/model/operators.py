@@ -24,6 +24,15 @@ from traincast.model.block import (
     Role,
 )
 from traincast.model.context import attention_core_backward, attention_core_forward
+from traincast.model.linear import (
+    column_parallel_backward,
+    column_parallel_forward,
+    enter,
+    in_half_precision,
+    leave,
+    row_parallel_backward,
+    row_parallel_forward,
+)
 
 __all__ = [
     "ACTIVATION_BYTES",
@@ -56,19 +65,9 @@ __all__ = [
 ]
 
 
-def _enter(block: Block, name: str) -> tuple[Operator, ...]:
-    """Forward entry of a column-parallel layer: an all-gather of the sequence under SP, else nothing."""
-    if block.tp == 1 or not block.sequence_parallel:
-        return ()
-    return (Collective(f"{name}.all_gather", "all_gather", "tp", block.hidden_bytes),)
-
-
-def _leave(block: Block, name: str) -> tuple[Operator, ...]:
-    """Forward exit of a row-parallel layer: the partial sums meet."""
-    if block.tp == 1:
-        return ()
-    op: CollectiveOp = "reduce_scatter" if block.sequence_parallel else "all_reduce"
-    return (Collective(f"{name}.{op}", op, "tp", block.hidden_bytes),)
+def _norm(block: Block, name: str) -> MemoryBound:
+    """A norm in front of a column-parallel layer: reads half precision, writes what the layer multiplies."""
+    return MemoryBound(name, (3 if block.fp8 else 4) * block.norm_elements)
 
 
 def _residual(block: Block, name: str) -> MemoryBound:
@@ -78,31 +77,27 @@ def _residual(block: Block, name: str) -> MemoryBound:
 
 def attention_forward(block: Block) -> tuple[Operator, ...]:
     """Norm, projections, attention and residual of one block."""
-    t, h = block.tokens, block.hidden
+    t = block.tokens
     rotary = (MemoryBound("rotary", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
     return (
-        MemoryBound("attention.norm", 4 * block.norm_elements),
-        *_enter(block, "attention"),
-        Gemm("attention.qkv", t, block.qkv_width, h, calls=3),
+        _norm(block, "attention.norm"),
+        *column_parallel_forward(block, "attention", "attention.qkv", block.qkv_width, 3),
         *rotary,
         *attention_core_forward(block),
-        Gemm("attention.out", t, h, block.attention_width, calls=3),
-        *_leave(block, "attention"),
+        *row_parallel_forward(block, "attention", "attention.out", block.attention_width, 3),
         _residual(block, "attention.residual"),
     )
 
 
 def mlp_forward(block: Block) -> tuple[Operator, ...]:
     """Norm, MLP and residual of one block."""
-    t, h, f = block.tokens, block.hidden, block.ffn_width
+    t, f = block.tokens, block.ffn_width
     gates = 2 if block.gated_mlp else 1
     return (
-        MemoryBound("mlp.norm", 4 * block.norm_elements),
-        *_enter(block, "mlp"),
-        Gemm("mlp.up", t, gates * f, h, calls=2),
+        _norm(block, "mlp.norm"),
+        *column_parallel_forward(block, "mlp", "mlp.up", gates * f, 2),
         MemoryBound("mlp.activation", 2.0 * (gates + 1) * t * f),
-        Gemm("mlp.down", t, h, f, calls=2),
-        *_leave(block, "mlp"),
+        *row_parallel_forward(block, "mlp", "mlp.down", f, 2),
         _residual(block, "mlp.residual"),
     )
 
@@ -110,47 +105,6 @@ def mlp_forward(block: Block) -> tuple[Operator, ...]:
 def block_forward(block: Block) -> tuple[Operator, ...]:
     """One decoder block, forward."""
     return (*attention_forward(block), *mlp_forward(block))
-
-
-def _weight_gradient(block: Block, name: str, rows: int, columns: int) -> tuple[Operator, ...]:
-    """Weight gradient of a (columns x rows) weight, and its sum into the main gradient.
-
-    Unfused, the sum reads the new gradient (2 bytes) and reads and writes the main gradient.
-    """
-    product = Gemm(f"{name}.wgrad", rows, columns, block.tokens, role="wgrad", calls=2)
-    if block.fused_accumulation:
-        return (product,)
-    traffic = (2.0 + 2 * block.main_gradient_bytes) * rows * columns
-    return (product, MemoryBound(f"{name}.accumulate", traffic))
-
-
-def column_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator, ...]:
-    """Backward of a column-parallel linear of `width` columns: dgrad, then the sum of dgrads over TP and the wgrad.
-
-    Under SP the input is gathered again for the wgrad, beside the dgrad, and the sum is a reduce-scatter.
-    """
-    dgrad = Gemm(f"{name}.dgrad", block.tokens, block.hidden, width, role="dgrad", calls=2)
-    wgrad = _weight_gradient(block, name, width, block.hidden)
-    if block.tp == 1:
-        return (dgrad, *wgrad)
-    behind = len(wgrad) if block.overlap_tp else 0
-    if block.sequence_parallel:
-        gather = Collective(
-            f"{name}.all_gather", "all_gather", "tp", block.hidden_bytes, behind=1 if block.overlap_tp else 0
-        )
-        reduce = Collective(f"{name}.reduce_scatter", "reduce_scatter", "tp", block.hidden_bytes, behind=behind)
-        return (gather, dgrad, reduce, *wgrad)
-    reduce = Collective(f"{name}.dgrad.all_reduce", "all_reduce", "tp", block.hidden_bytes, behind=behind)
-    return (dgrad, reduce, *wgrad)
-
-
-def row_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator, ...]:
-    """Backward of a row-parallel linear whose input has `width` columns on this rank."""
-    gather: tuple[Operator, ...] = ()
-    if block.tp > 1 and block.sequence_parallel:
-        gather = (Collective(f"{name}.all_gather", "all_gather", "tp", block.hidden_bytes),)
-    dgrad = Gemm(f"{name}.dgrad", block.tokens, width, block.hidden, role="dgrad", calls=2)
-    return (*gather, dgrad, *_weight_gradient(block, name, block.hidden, width))
 
 
 def mlp_backward(block: Block) -> tuple[Operator, ...]:
@@ -190,7 +144,7 @@ def embedding_forward(block: Block) -> tuple[Operator, ...]:
     e = block.tokens * block.hidden
     return (
         MemoryBound("embedding.lookup", 6.0 * e, calls=6),
-        *_leave(block, "embedding"),
+        *leave(block, "embedding"),
         MemoryBound("embedding.positions", 11 * block.norm_elements, calls=3),
     )
 
@@ -221,7 +175,7 @@ def head_forward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
         reduce = tuple(Collective(f"loss.all_reduce{i}", "all_reduce", "tp", size) for i in range(3))
     return (
         MemoryBound("final.norm", 4 * block.norm_elements),
-        *_enter(block, "head"),
+        *enter(in_half_precision(block), "head"),
         Gemm("head.logits", block.tokens, vocabulary, block.hidden, calls=3),
         MemoryBound("loss", 4 * logits, calls=2) if block.fused_loss else MemoryBound("loss", 38 * logits, calls=12),
         *reduce,
@@ -233,6 +187,6 @@ def head_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
     logits = float(block.tokens * vocabulary)
     return (
         MemoryBound("loss.grad", 4 * logits, calls=2) if block.fused_loss else MemoryBound("loss.grad", 18 * logits, calls=4),
-        *column_parallel_backward(block, "head.logits", vocabulary),
+        *column_parallel_backward(in_half_precision(block), "head.logits", vocabulary),
         MemoryBound("final.norm.grad", 12 * block.norm_elements, calls=2),
     )

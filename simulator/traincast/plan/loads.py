@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from traincast.lower import Job
 from traincast.lower.classes import CostBooks
+from traincast.lower.rings import CONTEXT_FAMILIES, split_of
 from traincast.lower.seats import take_seats
+from traincast.lower.sharded import sharding_of
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import stage_traffic
@@ -18,7 +20,10 @@ from traincast.topology.loads import KINDS, FamilyTraffic, LinkLoads, link_loads
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-AXIS_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {"dp": ("dp", "embedding")}
+AXIS_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "dp": ("dp", "embedding", "shard", "replica"),
+    "cp": CONTEXT_FAMILIES,
+}
 """Families whose waiting a forecast counts to an axis of another name than theirs alone."""
 
 
@@ -51,11 +56,22 @@ class KindLoad:
 
 def job_loads(job: Job, spans: RankSpans | None = None) -> LinkLoads:
     """Bytes that one step of a job puts on each link of its cluster, by family of groups."""
-    return link_loads(job.cluster, family_traffic(job, spans or rank_spans(job.mesh, job.cluster)))
+    return link_loads(job.cluster, family_traffic(job, spans or spans_of(job)))
+
+
+def spans_of(job: Job) -> RankSpans:
+    """Spans of the groups that a job's schedule, sharding and context parallelism make, as it is lowered."""
+    how = sharding_of(job)
+    shard = how.shards if how.replicas > 1 < how.shards else None
+    return rank_spans(job.mesh, job.cluster, job.recipe.schedule, shard, split_of(job.mesh, job.recipe))
 
 
 def family_traffic(job: Job, spans: RankSpans) -> tuple[FamilyTraffic, ...]:
-    """What the groups of each family send in a step; `pp` has the messages of both directions."""
+    """What the groups of each family send in a step; `pp` has the messages of both directions.
+
+    Bytes go by stage: they depend on nothing that tells the ranks of a stage apart. The all-reduce of tied embeddings
+    is there (`embedding`).
+    """
     books = CostBooks(job, chunk_parts(job), take_seats(job, spans))
     totals: dict[str, Floats] = {}
     for stage, rank in enumerate(job.mesh.groups("pp")[0].tolist()):

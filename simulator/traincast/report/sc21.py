@@ -1,159 +1,138 @@
-"""Table 1 of SC21 (Narayanan et al. 2021), regenerated beside its published numbers."""
+"""Tables 1 and 2 and Figures 11 to 18 of SC21 (Narayanan et al. 2021), regenerated beside the published points.
 
-import re
+The rows are those of `scenarios/published/`, the forecasts those of `traincast validate`.
+"""
+
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traincast.errors import DataError, UsageError
+from traincast.report.sc21_points import Cells, Point, mean_error_pct, study_score
+from traincast.report.sc21_studies import STUDIES, Study, points_of
 from traincast.report.tables import Table, render_csv, render_markdown
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.patches import Patch
+    from traincast.validate import FamilyScore, PublishedRow
+    from traincast.validate.score import RowScore
 
-    from traincast.forecast import Forecast
-    from traincast.scenario import Scenario
-    from traincast.validate import FamilyScore
+FAMILY = "sc21"
+INDEX = "README.md"
 
-Row = dict[str, Any]
-_FOLDER = "sc21"
-_PETA_PER_TERA = 1e-3
-_PUBLISHED, _PREDICTED, _FITTED, _INK = "#263238", "#2f6fb3", "#f0ad4e", "#263238"
 
-COLUMNS = (
-    "model",
-    "parameters_1e9",
-    "gpus",
-    "tp",
-    "pp",
-    "dp",
-    "vpp",
-    "microbatch",
-    "global_batch",
-    "published_step_s",
-    "forecast_step_s",
-    "error_pct",
-    "published_tflops",
-    "forecast_tflops",
-    "published_pct_of_peak",
-    "forecast_pct_of_peak",
-    "published_pflops",
-    "forecast_pflops",
-    "status",
+@dataclass(frozen=True)
+class StudyResult:
+    """A table or figure with its points, measured and forecast."""
+
+    study: Study
+    points: tuple[Point, ...]
+
+    @property
+    def score(self) -> "FamilyScore":
+        """Scores of its rows by themselves."""
+        return study_score(self.points)
+
+    @property
+    def finding(self) -> str:
+        """What it shows, in one sentence."""
+        return self.study.finding(self.points)
+
+    def rows(self) -> list[Cells]:
+        """Its rows by column; all have the same columns."""
+        return [self.study.cells(point) for point in self.points]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The study as JSON shows it."""
+        score = asdict(self.score)
+        del score["family"]
+        names = {"name": self.study.name, "label": self.study.label, "title": self.study.title}
+        return {**names, "finding": self.finding, "score": score, "rows": self.rows()}
+
+
+def chosen_studies(names: Sequence[str]) -> tuple[Study, ...]:
+    """The studies of these names in the paper's order, all of them for no name. Raises UsageError for others."""
+    known = {study.name: study for study in STUDIES}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no table or figure {name!r}", where="--only", fix=f"use some of {','.join(known)}")
+    return tuple(study for study in STUDIES if not names or study.name in names)
+
+
+def study_rows(studies: Sequence[Study]) -> tuple["PublishedRow", ...]:
+    """The published rows that these studies draw, each once. Raises DataError where one has none."""
+    from traincast.validate import published_files, read_published
+
+    rows = read_published(published_files(), families=(FAMILY,))
+    for study in studies:
+        if not any(study.owns(row) for row in rows):
+            raise DataError(
+                f"no row of {study.label}",
+                where=str(published_files()[0] / f"{FAMILY}.csv"),
+                fix="reinstall traincast with its data",
+            )
+    return tuple(row for row in rows if any(study.owns(row) for study in studies))
+
+
+def forecast_studies(
+    studies: Sequence[Study], rows: Sequence["PublishedRow"], advance: Callable[[int], object] = lambda done: None
+) -> tuple[StudyResult, ...]:
+    """Forecasts all rows in one batch, as `traincast validate` does, and hands each study its own."""
+    from traincast.validate import validate_rows
+
+    return with_scores(studies, rows, validate_rows(rows, advance).rows)
+
+
+def with_scores(
+    studies: Sequence[Study], rows: Sequence["PublishedRow"], scores: Sequence["RowScore"]
+) -> tuple[StudyResult, ...]:
+    """The studies' points from rows and their scores, one score a row."""
+    by_id = {score.id: score for score in scores}
+    return tuple(StudyResult(study, points_of(study, rows, by_id)) for study in studies)
+
+
+def study_table(result: StudyResult) -> Table:
+    """The table of a study: a row a point, published beside forecast."""
+    rows = result.rows()
+    columns = tuple(rows[0])
+    title = f"SC21 {result.study.label}: {result.study.title}"
+    return Table(title, columns, tuple(tuple(row[column] for column in columns) for row in rows))
+
+
+def index_table(results: Sequence[StudyResult]) -> Table:
+    """A row a study: how many points count, and the errors of step time."""
+    return Table("SC21, regenerated: errors of step time", _INDEX_COLUMNS, tuple(_index_row(one) for one in results))
+
+
+_INDEX_COLUMNS = (
+    "",
+    "what",
+    "rows",
+    "scored",
+    "fitted",
+    "mean |error| %",
+    "null forecast %",
+    "worst %",
+    "bias %",
+    "shown, not scored: mean |error| %",
+    "without forecast",
 )
 
 
-def sc21_scenarios() -> tuple["Scenario", ...]:
-    """The ten scenarios of Table 1, the smallest model first. Raises DataError where they are not there."""
-    from traincast.catalog import data_dir
-    from traincast.scenario import load_scenario
-
-    folder = data_dir() / "scenarios" / _FOLDER
-    found = sorted(folder.glob("t1_*.yaml"), key=lambda path: _billions(path.stem))
-    if not found:
-        raise DataError("no scenario t1_*.yaml", where=str(folder), fix="reinstall traincast with its data")
-    return tuple(load_scenario(str(path)) for path in found)
-
-
-def forecast_table1(scenarios: Sequence["Scenario"], advance: Callable[[int], object] = lambda done: None) -> list[Row]:
-    """One row a scenario: shape, published figures, forecast, error."""
-    from traincast.forecast import forecast
-
-    rows = []
-    for scenario in scenarios:
-        rows.append(table1_row(scenario, forecast(scenario)))
-        advance(1)
-    return rows
-
-
-def table1_row(scenario: "Scenario", outcome: "Forecast") -> Row:
-    """The row of one scenario. Figures that the scenario does not state are None."""
-    from traincast.model.parameters import total_parameters
-
-    mesh, recipe, published = scenario.mesh, scenario.recipe, scenario.published or {}
-    measured = published.get("step_time_s")
-    rate = published.get("tflops_per_gpu")
-    hfu = outcome.rates.hfu
-    assert hfu is not None
-    peak_tflops = outcome.rates.tflops_per_gpu["hardware"] / hfu
-    return {
-        "model": scenario.model.name,
-        "parameters_1e9": total_parameters(scenario.model) / 1e9,
-        "gpus": mesh.world,
-        "tp": mesh.tp,
-        "pp": mesh.pp,
-        "dp": mesh.dp,
-        "vpp": recipe.vpp,
-        "microbatch": recipe.microbatch,
-        "global_batch": recipe.global_batch,
-        "published_step_s": measured,
-        "forecast_step_s": outcome.step_time_s,
-        "error_pct": None if measured is None else 100 * (outcome.step_time_s / measured - 1),
-        "published_tflops": rate,
-        "forecast_tflops": outcome.rates.tflops_per_gpu["hardware"],
-        "published_pct_of_peak": None if rate is None else 100 * rate / peak_tflops,
-        "forecast_pct_of_peak": 100 * hfu,
-        "published_pflops": None if rate is None else rate * mesh.world * _PETA_PER_TERA,
-        "forecast_pflops": outcome.rates.aggregate_pflops,
-        "status": "fitted" if published.get("row") in _fitted_rows(outcome.profile) else "scored",
-    }
-
-
-def table1(rows: Sequence[Row]) -> Table:
-    """Table 1; TFLOP/s count `hardware` FLOPs per GPU, as the paper does."""
-    cells = tuple(tuple(row[column] for column in COLUMNS) for row in rows)
-    return Table("SC21 Table 1: published and forecast (TFLOP/s of hardware FLOPs per GPU)", COLUMNS, cells)
-
-
-def table1_score(rows: Sequence[Row]) -> "FamilyScore":
-    """Scores of the rows that no profile was fitted on, beside the null forecast."""
-    from traincast.validate import RowScore, family_scores
-
-    scores = [
-        RowScore(
-            id=row["model"],
-            family="SC21 Table 1",
-            measured_s=row["published_step_s"],
-            predicted_s=row["forecast_step_s"],
-            status=row["status"] if row["published_step_s"] else "skipped",
-            reason="",
-            executed_flops_per_gpu=row["forecast_tflops"] * row["forecast_step_s"] * 1e12,
-        )
-        for row in rows
-    ]
-    return family_scores(scores)[0]
-
-
-def write_sc21(rows: Sequence[Row], folder: Path) -> tuple[Path, ...]:
-    """Writes table1.csv, table1.md and table1.png into `folder`. Raises UsageError where that fails."""
-    paths = tuple(folder / f"table1.{suffix}" for suffix in ("csv", "md", "png"))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        paths[0].write_text(render_csv(table1(rows)) + "\n", encoding="utf-8")
-        paths[1].write_text(_markdown(rows), encoding="utf-8")
-        draw_table1(rows, paths[2])
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UsageError(f"cannot write into {folder}: {reason}", fix="name a folder that is writable") from error
-    return paths
-
-
-def _markdown(rows: Sequence[Row]) -> str:
-    return "\n".join(
-        (
-            "# SC21 Table 1, regenerated",
-            "",
-            "Narayanan et al. 2021, Table 1, beside forecasts of `scenarios/sc21/`. TFLOP/s are per GPU and",
-            "count `hardware` FLOPs (with recomputation) as there. Written by `traincast report sc21`.",
-            "",
-            render_markdown(table1(rows)),
-            "",
-            score_sentence(table1_score(rows)),
-            "",
-            "![Forecast and published TFLOP/s](table1.png)",
-            "",
-        )
+def _index_row(result: StudyResult) -> tuple[object, ...]:
+    score, points = result.score, result.points
+    return (
+        result.study.label,
+        result.study.title,
+        score.n,
+        score.scored,
+        score.fitted,
+        score.mape_pct,
+        score.null_mape_pct,
+        score.max_abs_pct,
+        score.bias_pct,
+        mean_error_pct(points, "shown"),
+        sum(point.standing == "no forecast" for point in points),
     )
 
 
@@ -163,65 +142,99 @@ def score_sentence(score: "FamilyScore") -> str:
         return "No row could be scored."
     null = "" if score.null_mape_pct is None else f" (null forecast {score.null_mape_pct:.1f} %)"
     correlation = "" if score.pearson_rate is None else f"; correlation of TFLOP/s {score.pearson_rate:.2f}"
+    number = "the row" if score.scored == 1 else f"the {score.scored} rows"
     return (
-        f"Step time over the {score.scored} rows that the profile was not fitted on: mean error "
-        f"{score.mape_pct:.1f} %{null}, worst {score.max_abs_pct:.1f} %, "
+        f"Step time over {number} scored: mean error {score.mape_pct:.1f} %{null}, worst {score.max_abs_pct:.1f} %, "
         f"bias {score.bias_pct:+.1f} %{correlation}."
     )
 
 
-def draw_table1(rows: Sequence[Row], path: Path, *, dpi: int = 160) -> None:
-    """Published and forecast TFLOP/s of every row, and their errors below."""
-    import matplotlib
+def ready_folder(folder: Path) -> None:
+    """Makes the folder. Raises UsageError where it cannot be: better before the forecasts than after."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
-    shown = [row for row in rows if row["published_tflops"] is not None]
-    figure, (upper, lower) = plt.subplots(
-        2, 1, sharex=True, figsize=(9.0, 5.4), height_ratios=(2.4, 1.0), layout="constrained"
+def write_studies(results: Sequence[StudyResult], folder: Path) -> tuple[Path, ...]:
+    """Writes NAME.csv, NAME.md and NAME.png of every study into `folder`, which exists; an index too where these
+    are all studies. Raises UsageError where that fails.
+    """
+    import matplotlib.style
+
+    from traincast.report.sc21_draw import draw_study, save
+
+    paths: list[Path] = []
+    try:
+        for one in results:
+            csv, markdown, png = (folder / f"{one.study.name}.{suffix}" for suffix in ("csv", "md", "png"))
+            csv.write_text(render_csv(study_table(one)) + "\n", encoding="utf-8")
+            markdown.write_text(study_markdown(one), encoding="utf-8")
+            with matplotlib.style.context("default"):  # whatever the user's own matplotlibrc says
+                save(draw_study(one.study, one.points), png)
+            paths += [csv, markdown, png]
+        if len(results) == len(STUDIES):
+            paths.append(folder / INDEX)
+            paths[-1].write_text(index_markdown(results), encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return tuple(paths)
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageError:
+    reason = error.strerror or type(error).__name__
+    return UsageError(f"cannot write into {folder}: {reason}", where="-o", fix="name a folder that is writable")
+
+
+def study_markdown(result: StudyResult) -> str:
+    """The study's page: figure, finding, scores, table."""
+    study = result.study
+    lines = (
+        f"# SC21 {study.label}, regenerated: {study.title}",
+        f"![Measured and forecast]({study.name}.png)",
+        result.finding,
+        score_sentence(result.score),
+        study.remark,
+        render_markdown(study_table(result)),
+        f"The same in full digits: [{study.name}.csv]({study.name}.csv). {_HOW}",
     )
-    places = range(len(shown))
-    upper.plot(places, [row["published_tflops"] for row in shown], "o-", color=_PUBLISHED, label="published")
-    upper.plot(places, [row["forecast_tflops"] for row in shown], "s--", color=_PREDICTED, label="forecast")
-    upper.set_ylabel("TFLOP/s per GPU\n(hardware FLOPs)", color=_INK)
-    highest = max(max(row["published_tflops"], row["forecast_tflops"]) for row in shown)
-    upper.set_ylim(0.0, 1.15 * highest)
-    upper.legend(frameon=False, loc="lower right", ncols=2)
-    upper.set_title("SC21 Table 1: forecast beside published", loc="left", color=_INK)
-    hues = [_FITTED if row["status"] == "fitted" else _PREDICTED for row in shown]
-    lower.bar(places, [row["error_pct"] for row in shown], color=hues, width=0.6)
-    if _FITTED in hues:
-        lower.legend(handles=[_patch(_FITTED, "fitted on"), _patch(_PREDICTED, "scored")], frameon=False, ncols=2)
-    lower.axhline(0.0, color=_INK, linewidth=0.8)
-    lower.set_ylabel("error of\nstep time [%]", color=_INK)
-    lower.set_xticks(places, [f"{row['model']}\n{row['gpus']} GPUs" for row in shown], fontsize=8)
-    for axes in (upper, lower):
-        _plain_frame(axes)
-    figure.savefig(path, dpi=dpi, facecolor="white")
-    plt.close(figure)
+    return "\n\n".join(line for line in lines if line) + "\n"
 
 
-def _patch(hue: str, name: str) -> "Patch":
-    from matplotlib.patches import Patch
+_HOW = "Written by `traincast report sc21`."
+_HEAD = f"""\
+# SC21, regenerated
 
-    return Patch(facecolor=hue, label=name)
+Tables 1 and 2 and Figures 11 to 18 of Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters
+Using Megatron-LM* (SC 2021), beside forecasts of the same jobs. {_HOW}
 
-
-def _plain_frame(axes: "Axes") -> None:
-    axes.grid(axis="y", color="#e0e0e0", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
-def _fitted_rows(profile: str) -> frozenset[str]:
-    from traincast.profile import load_profile
-
-    return load_profile(profile).fitted_rows
+Errors are those of step time, over rows that no profile was fitted on; the null forecast runs a table's executed FLOPs at
+the mean rate of its other rows. In the figures measured points are hollow and forecast ones filled; TFLOP/s are per GPU and
+count `hardware` FLOPs, as the paper does. A `-` in a table is a forecast that could not be made; its reason stands in the
+row. Every sentence below is computed from the numbers."""
 
 
-def _billions(stem: str) -> float:
-    """Model size in a file name such as t1_1p7b; 0 where there is none."""
-    found = re.search(r"_(\d+(?:p\d+)?)b$", stem)
-    return float(found.group(1).replace("p", ".")) if found else 0.0
+def index_markdown(results: Sequence[StudyResult]) -> str:
+    """The index: errors of every table and figure, then each with what it shows and its picture."""
+    plain = index_table(results)
+    linked = tuple((f"[{row[0]}]({one.study.name}.md)", *row[1:]) for one, row in zip(results, plain.rows, strict=True))
+    sections = ["\n\n".join((f"## {one.study.label}: {one.study.title}", *_shown(one))) for one in results]
+    parts = (_HEAD, render_markdown(Table(plain.title, plain.columns, linked)), *_overall(results), *sections)
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(result: StudyResult) -> tuple[str, ...]:
+    study = result.study
+    words = " ".join(text for text in (result.finding, study.remark) if text)
+    return (words, f"[Table]({study.name}.md), [CSV]({study.name}.csv)", f"![{study.label}]({study.name}.png)")
+
+
+def _overall(results: Sequence[StudyResult]) -> tuple[str, ...]:
+    """Scores over all rows, each counted once, ZeRO-3 by itself."""
+    points = {point.score.id: point for result in results for point in result.points}
+    groups = (
+        ("All tables and figures but ZeRO-3", [p for p in points.values() if p.row.text("zero_stage") != "3"]),
+        ("ZeRO-3", [p for p in points.values() if p.row.text("zero_stage") == "3"]),
+    )
+    return tuple(f"{name}. {score_sentence(study_score(group))}" for name, group in groups if group)

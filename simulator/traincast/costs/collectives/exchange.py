@@ -20,7 +20,7 @@ def exchange_choice(size_bytes: float, w: Wires, c: NetworkConstants) -> Choice:
     n, local = w.ranks, w.ranks_per_node
     share, link = size_bytes / n, w.link_bytes_per_s * c.caps.search_fraction
     inside = share * (local - 1) / link
-    across = share * (n - local) * local / w.bus_bytes_per_s if w.nodes > 1 else 0.0
+    across = share * (n - local) * local / w.out_bytes_per_s if w.nodes > 1 else 0.0
     hop = c.latencies.nvlink_ring[0] if w.nodes == 1 else c.latencies.network_ring[0] + w.extra_latency_s
     latency = hop * math.log2(n)
     moving = max(inside, across)

@@ -13,9 +13,11 @@ NIC_EFFICIENCY = 0.96
 
 @dataclass(frozen=True)
 class NvlsConstants:
-    """NVLink SHARP: factors on NCCL's latency and on the bandwidth of multicast, and the mixing term."""
+    """NVLink SHARP: factors on NCCL's latency and on the bandwidth of multicast, the mixing term, and the share by which
+    the latency grows with each doubling of the domain beyond 8 GPUs."""
 
     latency_factor: float = 1.0
+    growth: float = 0.0
     efficiency: float = 1.0
     mixing: float = 0.0
 
@@ -40,9 +42,9 @@ class FabricConstants:
     """What a fabric adds to NCCL's picture of it.
 
     `hop_s`: latency of a network hop beyond NCCL's and the span's (a plug-in's own; virtual machines); `ring_hop_s`: the
-    same again in rings. `wire`: share of the NIC rate that NCCL assumes which the fabric carries. `overlap`: a ring's
-    latency and transfer join across N nodes as (L^p + X^p)^(1/p) with p = 1 + overlap * log2 N: 0 adds them, and the
-    longer the ring, the closer they come to their maximum.
+    same again in rings. `wire`: share of the NIC rate that NCCL assumes which the fabric carries. `overlap`: latency
+    and transfer of a ring of n ranks join as (L^p + X^p)^(1/p) with p = 1 + overlap * log2(n/8): 0 adds them, and the
+    longer the ring, the closer they come to their maximum; up to 8 ranks they add up.
     """
 
     hop_s: float = 0.0
@@ -112,6 +114,7 @@ class Wires:
 
     `node_class` 0: one node, 1: two nodes, 2: three and more (index into NCCL's per-channel caps). `nvlink`: the GPUs
     of a node are joined by NVLink, `link_bytes_per_s` its raw rate a GPU; without it the ring takes PCIe.
+    `out_bytes_per_s` is what all of the group's GPUs of a node have out of it by NCCL's account.
     """
 
     ranks: int
@@ -124,6 +127,7 @@ class Wires:
     node_class: int
     nvlink: bool = True
     link_bytes_per_s: float = 0.0
+    out_bytes_per_s: float = 0.0
 
 
 FASTEST_PCIE_BYTES_PER_S = 64e9
@@ -160,6 +164,7 @@ def wires(span: Span, c: NetworkConstants) -> Wires:
         node_class=node_class,
         nvlink=nvlink,
         link_bytes_per_s=link,
+        out_bytes_per_s=across,
     )
 
 

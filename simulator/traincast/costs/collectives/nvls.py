@@ -85,7 +85,7 @@ def nvls_rates(op: str, w: Wires, table: NvlsCaps) -> tuple[float, float]:
     inside = links * local / (local + 1) if op == "all_reduce" else links
     if w.nodes == 1:
         return math.inf, inside
-    wire = w.bus_bytes_per_s * (1.0 if w.nodes == 2 else 0.5)
+    wire = w.out_bytes_per_s * (1.0 if w.nodes == 2 else 0.5)
     n, heads = w.ranks, min(local, NVLS_HEADS)
     tree = heads * table.tree[min(w.nodes, 3) - 2] * n / (2 * (n - 1))
     return wire, min(inside, tree)
@@ -101,7 +101,7 @@ def head_speed(w: Wires, table: NvlsCaps, crosses: bool) -> float:
 def _across_speed(w: Wires, table: NvlsCaps, heads: int) -> float:
     if w.nodes == 1:
         return math.inf
-    return _largest(table.speeds_across, min(w.bus_bytes_per_s / heads, head_speed(w, table, True)))
+    return _largest(table.speeds_across, min(w.out_bytes_per_s / heads, head_speed(w, table, True)))
 
 
 def _largest(speeds: tuple[float, ...], room: float) -> float:

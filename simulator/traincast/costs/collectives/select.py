@@ -38,6 +38,12 @@ def options(op: str, size_bytes: float, w: Wires, c: NetworkConstants) -> list[C
     return found
 
 
+def _free(option: Choice, op: str) -> bool:
+    """Whether NCCL takes an option by itself: all-gather and reduce-scatter use NVLS only where it is asked for. Their
+    times on 4 to 72 GPUs of an NVL72 domain are those of rings, 1.4 us a rank (calibration/measured/collectives.csv)."""
+    return op == "all_reduce" or option.algorithm != "nvls"
+
+
 def choose(op: str, size_bytes: float, w: Wires, c: NetworkConstants, forced: Forced = FREE) -> Choice:
     """Algorithm and protocol with the smallest latency + size / bandwidth by NCCL's own numbers.
 
@@ -48,6 +54,8 @@ def choose(op: str, size_bytes: float, w: Wires, c: NetworkConstants, forced: Fo
     found = options(op, size_bytes, w, c)
     if forced.algorithms or forced.protocols:
         found = [o for o in found if _obeys(o, forced, w, c)] or _without_nvls(found, forced)
+    if not forced.algorithms:
+        found = [o for o in found if _free(o, op)]
     return min(found, key=lambda o: o.latency_s + size_bytes / o.bytes_per_s)
 
 
@@ -69,8 +77,11 @@ def terms_of(choice: Choice, w: Wires, c: NetworkConstants) -> Terms:
     """The constants that price a choice on these wires."""
     if choice.algorithm == "exchange":
         return exchange_terms(choice.protocol, w, c)
+    ring, fabric = choice.algorithm == "ring", c.fabric
+    overlap = 1.0 + fabric.overlap * math.log2(w.ranks / 8) if ring and w.ranks > 8 else 1.0
     if choice.algorithm == "nvls":
-        return Terms(c.launch_s, c.nvls.latency_factor, 1.0, 0.0, c.nvls.efficiency, 1.0, 0.0, c.nvls.mixing, 1.0)
+        slower = c.nvls.latency_factor * (1.0 + c.nvls.growth * max(math.log2(w.ranks / 8), 0.0))
+        return Terms(c.launch_s, slower, 1.0, 0.0, c.nvls.efficiency, 1.0, 0.0, c.nvls.mixing, 1.0)
     if w.nodes == 1:
         return Terms(
             launch_s=c.launch_s,
@@ -81,9 +92,8 @@ def terms_of(choice: Choice, w: Wires, c: NetworkConstants) -> Terms:
             wire=1.0,
             edge_steps=c.edge_steps,
             mixing=c.intra_mixing,
-            overlap=1.0,
+            overlap=overlap,
         )
-    ring, fabric = choice.algorithm == "ring", c.fabric
     return Terms(
         launch_s=c.launch_s,
         latency_factor=c.inter_latency_factor,
@@ -93,7 +103,7 @@ def terms_of(choice: Choice, w: Wires, c: NetworkConstants) -> Terms:
         wire=fabric.wire,
         edge_steps=c.edge_steps if ring else 0.0,
         mixing=c.inter_mixing,
-        overlap=1.0 + fabric.overlap * math.log2(w.nodes) if ring else 1.0,
+        overlap=overlap,
     )
 
 

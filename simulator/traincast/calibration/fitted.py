@@ -1,0 +1,38 @@
+"""What a fit found, as a profile's file states it: value, evidence, which data told it, and how well."""
+
+import numpy as np
+
+from traincast.calibration.network_fit import FittedConstant, NetworkFit
+from traincast.calibration.profile_file import Written, names_text, rounded
+from traincast.profile import CONSTANTS
+
+
+def fitted_constants(found: NetworkFit, files: str) -> list[Written]:
+    """The constants that the data told, and those that are at priors of their own since they did not.
+
+    `files` names where the data are.
+    """
+    residual = residual_text(found)
+    return [_told(one, files, residual) if one.told else _prior(one, files) for one in found.constants if one.told or one.changed]
+
+
+def residual_text(found: NetworkFit) -> str:
+    """Mean absolute error of the points that a fit used."""
+    error = 100.0 * float(np.abs(np.expm1(found.log_error)).mean())
+    return f"{error:.1f} % mean of {len(found.log_error)} points"
+
+
+def _told(one: FittedConstant, files: str, residual: str) -> Written:
+    scale = 1e-6 if CONSTANTS[one.name][0] == "time" else 1.0
+    unit = " us" if scale != 1.0 else ""
+    return Written(
+        name=one.name,
+        value=one.value,
+        kind="measured",
+        source=f"{files}: {one.points} points of {names_text(one.curves)}",
+        residual=f"{residual}, standard error {rounded(one.error / scale):.2g}{unit}",
+    )
+
+
+def _prior(one: FittedConstant, files: str) -> Written:
+    return Written(one.name, one.value, "assumed", f"prior: {files} does not tell it")

@@ -1,0 +1,127 @@
+"""Writes a fitted profile as YAML that `load_profile` reads: the base it inherits, and the constants that data told."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from traincast.errors import UsageError
+from traincast.profile import CONSTANTS, Interval, Profile, Traits
+
+_UNIT: Final = {"time": ("us", 1e-6), "ratio": ("", 1.0), "count": ("", 1.0), "size": ("MiB", 2.0**20)}
+_DIGITS: Final = 4
+_MOST_NAMES: Final = 5
+
+
+@dataclass(frozen=True)
+class Written:
+    """One constant as the file states it: value in SI, evidence, source, residual."""
+
+    name: str
+    value: float
+    kind: str
+    source: str
+    residual: str | None = None
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What a profile's file says beside its constants. `comments` stand at its top."""
+
+    name: str
+    gpu: str
+    fabric: str
+    base: str
+    traits: Mapping[str, object]
+    collective_gpus: tuple[str, ...] = ()
+    fabrics: tuple[str, ...] = ()
+    launch: str = ""
+    fitted_curves: tuple[str, ...] = ()
+    comments: tuple[str, ...] = ()
+
+
+def profile_text(head: Heading, constants: Sequence[Written], intervals: Mapping[str, Interval]) -> str:
+    """The file's text."""
+    lines = [f"# {comment}" for comment in head.comments]
+    lines += [
+        f"name: {head.name}",
+        f"inherits: {_text(head.base)}",
+        f"gpu: {head.gpu}",
+        f"fabric: {_text(head.fabric)}",
+    ]
+    if head.collective_gpus:
+        parts = [f"gpus: [{', '.join(head.collective_gpus)}]", f"fabrics: [{', '.join(head.fabrics)}]"]
+        parts += [f"launch: {head.launch}"] if head.launch else []
+        lines.append(f"collectives: {{{', '.join(parts)}}}")
+    lines.append(f"traits: {{{', '.join(f'{key}: {_scalar(value)}' for key, value in head.traits.items())}}}")
+    if head.fitted_curves:
+        lines += ["fitted_curves:", *(f"  - {name}" for name in head.fitted_curves)]
+    if intervals:
+        lines += ["intervals:", *(line for kind, one in intervals.items() for line in _interval(kind, one))]
+    lines += ["", "constants:", *(_constant(one) for one in constants)] if constants else ["", "constants: {}"]
+    return "\n".join(lines) + "\n"
+
+
+def traits_of(profile: Profile, **changed: object) -> dict[str, object]:
+    """Traits of a profile, some of them changed, without those at their defaults: traits are not inherited."""
+    usual = vars(Traits())
+    found = {**vars(profile.traits), **changed}
+    return {key: value for key, value in found.items() if value != usual[key] or key in ("nccl", "generation")}
+
+
+def rounded(value: float) -> float:
+    """A value with four digits."""
+    return 0.0 if value == 0.0 else round(value, _DIGITS - 1 - math.floor(math.log10(abs(value))))
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Some names, and how many more there are."""
+    found = list(names)
+    shown = ", ".join(found[:_MOST_NAMES])
+    return shown if len(found) <= _MOST_NAMES else f"{shown} and {len(found) - _MOST_NAMES} more"
+
+
+def write_profile(path: Path, text: str) -> None:
+    """Writes the file; raises UsageError where that fails or the name does not end as a profile's does."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"{path} is no name for a profile", where="-o", fix="end it in .yaml")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(f"cannot write {path}: {reason}", where="-o", fix="name a file that can be written") from error
+
+
+def _constant(one: Written) -> str:
+    unit, scale = _UNIT[CONSTANTS[one.name][0]]
+    parts = [f"value: {rounded(one.value / scale):.10g}"]
+    parts += [f"unit: {unit}"] if unit else []
+    parts += [f"kind: {one.kind}", f"source: {_text(one.source)}"]
+    parts += [f"residual: {_text(one.residual)}"] if one.residual else []
+    return f"  {one.name}:\n    {{{', '.join(parts)}}}"
+
+
+def _interval(kind: str, one: Interval) -> list[str]:
+    lines = [
+        f"  {kind}:",
+        f"    level: {one.level:g}",
+        f"    rows: {one.rows}",
+        f"    how: {_text(one.how)}",
+        "    bands:",
+    ]
+    for band in one.bands:
+        bound = "" if math.isinf(band.up_to_bytes) else f"up_to: {band.up_to_bytes / 1024:g} KiB, "
+        lines.append(f"      - {{{bound}low: {band.low:.3f}, high: {band.high:.3f}}}")
+    return lines
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, str) and value[:1].isdigit() else str(value)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

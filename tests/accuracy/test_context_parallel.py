@@ -1,0 +1,111 @@
+"""Measured steps with context parallelism: BurstEngine's comparison, Megatron-Kwai, NeMo, torchtitan, Llama 3."""
+
+import pytest
+
+from traincast.validate import published_files, read_published, validate_rows
+from traincast.validate.score import RowScore
+
+
+def scores(family: str, *ids: str) -> dict[str, RowScore]:
+    """Forecasts of a family's rows, of those named only where any are."""
+    rows = [row for row in read_published(published_files(), [family]) if not ids or row.id in ids]
+    return {score.id: score for score in validate_rows(rows).rows if score.predicted_s is not None}
+
+
+def mean_error_pct(found: list[RowScore]) -> float:
+    assert found
+    return sum(abs(one.error_pct or 0.0) for one in found) / len(found)
+
+
+@pytest.fixture(scope="module")
+def burst() -> dict[str, RowScore]:
+    return {name: one for name, one in scores("burst_cp").items() if one.status == "scored"}
+
+
+def test_burst_engine_s_comparison(burst: dict[str, RowScore]) -> None:
+    """Rings, heads and both on 1, 4 and 8 nodes of A800, 64K to 4M tokens; no constant was fitted on any of them (when
+    written: 9.9 % over 52 rows)."""
+    assert len(burst) >= 52
+    assert mean_error_pct(list(burst.values())) <= 12.0
+
+
+def test_rings_by_node_up_to_four_million_tokens(burst: dict[str, RowScore]) -> None:
+    """BurstEngine's own rows of several nodes, all stated: half of each sequence's attention kept, ring or USP by node
+    (when written: 6.2 % mean, none above 8.5 %)."""
+    own = [one for name, one in burst.items() if "_burst-" in name]
+    assert len(own) == 8
+    assert mean_error_pct(own) <= 8.0
+    assert max(abs(one.error_pct or 0.0) for one in own) <= 12.0
+
+
+def test_rings_against_exchange_of_heads_come_in_the_measured_order(burst: dict[str, RowScore]) -> None:
+    """Four of five pairs of one size and length, those left out that measured within 1 % of each other (when written: 8
+    of 10; the two wrong ones are on 8 ranks, where the forecasts differ by less than 1 %)."""
+    right = []
+    for name, heads in burst.items():
+        for stack in ("megatron-cp", "loongtrain-cp"):
+            ring = burst.get(name.replace("ds-ulysses", stack)) if "ds-ulysses" in name else None
+            if ring and ring.measured_s and heads.measured_s and ring.predicted_s and heads.predicted_s:
+                measured = ring.measured_s / heads.measured_s - 1
+                if abs(measured) > 0.01:
+                    right.append((measured < 0) == (ring.predicted_s < heads.predicted_s))
+    assert len(right) >= 10
+    assert sum(right) >= 0.8 * len(right)
+
+
+@pytest.mark.xfail(strict=True, reason="26 %: what op:selective kept in these baselines is not known")
+def test_baselines_over_several_nodes(burst: dict[str, RowScore]) -> None:
+    """LoongTrain's rings and USP and DeepSpeed Ulysses on 32 GPUs, read as keeping the attention core's output. They
+    are slower than that, and LoongTrain's ring on the 14B twice as slow."""
+    found = [burst[name] for name in burst if "_32_loongtrain" in name or "_32_ds" in name]
+    assert mean_error_pct(found) <= 12.0
+
+
+def test_megatron_kwai_without_offload() -> None:
+    """65B and 70B on up to 256 H800, with keys and values gathered over cp 4 in three of seven rows (when written:
+    9.3 %)."""
+    found = [one for one in scores("kwai_cp").values() if one.status == "scored"]
+    assert len(found) == 7
+    assert mean_error_pct(found) <= 12.0
+
+
+def test_megatron_kwai_with_activations_on_the_host() -> None:
+    """Rows without recomputation, 28 to 52 % of activations offloaded: shown, not scored (when written: 4.8 %)."""
+    found = list(scores("kwai_cp", "kwai-0001", "kwai-0002", "kwai-0003", "kwai-0011").values())
+    assert len(found) == 4
+    assert mean_error_pct(found) <= 8.0
+
+
+@pytest.mark.xfail(
+    strict=True, reason="23 %: attention on H100 is priced at FlashAttention-3's rates, these ran slower"
+)
+def test_nemo_long_sequences() -> None:
+    """Llama 2 7B in FP8 on 4 to 1,024 H100, 4K to 1M tokens: 2 % where products dominate, 30 % where attention does."""
+    assert mean_error_pct([one for one in scores("nemo_cp").values() if one.status == "scored"]) <= 12.0
+
+
+@pytest.mark.xfail(
+    strict=True, reason="54 %: attention on H100 is priced at FlashAttention-3's rates, these ran slower"
+)
+def test_torchtitan_context_parallelism() -> None:
+    found = scores("torchtitan", "titan-0005", "titan-0007", "titan-0017")
+    assert mean_error_pct(list(found.values())) <= 12.0
+
+
+def test_torchtitan_s_405b_runs_faster_interleaved() -> None:
+    """512 H100, TP8 PP8 DP8: 40.96 s under 1F1B, 32.0 s with two chunks a stage."""
+    found = scores("torchtitan", "titan-0013", "titan-0014")
+    plain, interleaved = (found[name].predicted_s or 0.0 for name in ("titan-0013", "titan-0014"))
+    assert interleaved < 0.9 * plain
+
+
+@pytest.mark.slow
+def test_llama_3_table_4() -> None:
+    """The Llama 3 Herd of Models, Table 4: three rows within 8 % (when written: -3.5, 3.6, -0.3), and what 131,072
+    tokens on cp 16 lose of the rate at 8,192 within 4 points (measured 430 or 400 to 380 TFLOP/s)."""
+    found = scores("llama3")
+    rows = [found[f"llama3_405b_r{n}"] for n in (1, 2, 3)]
+    assert all(abs(one.error_pct or 100.0) <= 8.0 for one in rows)
+    predicted = [rate / (1 + (one.error_pct or 0.0) / 100) for rate, one in zip((430, 400, 380), rows, strict=True)]
+    for short, measured_pct in ((0, 100 * (1 - 380 / 430)), (1, 100 * (1 - 380 / 400))):
+        assert 100 * (1 - predicted[2] / predicted[short]) == pytest.approx(measured_pct, abs=4.0)

@@ -1,0 +1,69 @@
+"""Bytes of a step by family: every rank of a stage sends alike, and no family of groups is left out."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from traincast.forecast import prepare
+from traincast.lower import Job
+from traincast.lower.classes import CostBooks
+from traincast.lower.seats import take_seats
+from traincast.lower.stages import chunk_parts
+from traincast.lower.traffic import stage_traffic
+from traincast.plan import by_kind, job_loads
+from traincast.plan.loads import family_traffic, spans_of
+from traincast.scenario import load_scenario
+
+SMALL = [("parallelism.dp", "4"), ("training.global_batch", "32"), ("parallelism.tp", "4")]
+CASES: dict[str, list[tuple[str, str]]] = {
+    "plain": [],
+    "interleaved": [("parallelism.vpp", "2"), ("training.schedule", "interleaved")],
+    "states sharded": [("training.zero_stage", "1")],
+    "two copies": [("training.schedule", "dualpipe")],
+    "replicas of shards": [("training.zero_stage", "3"), ("training.fsdp_shard", "2")],
+    "heads exchanged": [("parallelism.cp", "2"), ("training.cp_kind", "ulysses")],
+}
+
+
+def job(name: str) -> Job:
+    """SC21's 39.1B model, embeddings tied, on two stages."""
+    return prepare(load_scenario("sc21/t1_39p1b", [*SMALL, *CASES[name]])).job
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_ranks_and_families_are_counted(name: str) -> None:
+    """Two ways to the bytes of all ranks: rank by rank, and by groups from one rank a stage."""
+    one = job(name)
+    spans = spans_of(one)
+    books = CostBooks(one, chunk_parts(one), take_seats(one, spans))
+    stage_of = one.mesh.coordinates()["pp"]
+    by_rank: dict[str, float] = defaultdict(float)
+    for rank in range(one.mesh.world):
+        for sent in stage_traffic(books.at(rank), int(stage_of[rank]), spans.of(rank)):
+            by_rank["pp" if sent.family in ("next", "previous") else sent.family] += sent.bytes_sent
+    by_group = {
+        row.name: float(row.group_bytes.sum()) * (row.groups.shape[1] if row.ring else 1)
+        for row in family_traffic(one, spans)
+    }
+    assert by_group == pytest.approx({family: sent for family, sent in by_rank.items() if sent > 0.0}, rel=1e-12)
+
+
+def test_tied_embeddings_are_reduced_between_the_first_and_the_last_stage() -> None:
+    """2 (n-1)/n V h / t elements of fp32 gradients each, n = 2: Megatron-Core's embedding group; on NICs both ways."""
+    one = job("plain")
+    model, mesh = one.model, one.mesh
+    (row,) = (row for row in family_traffic(one, spans_of(one)) if row.name == "embedding")
+    size = 4 if one.recipe.gradient_dtype == "fp32" else 2
+    rows = -(-model.vocab // (128 * mesh.tp)) * 128
+    assert row.groups.shape == (mesh.tp * mesh.dp, 2)
+    assert set(row.group_bytes.tolist()) == {2 * 0.5 * rows * model.hidden * size}
+    nic = {load.kind: load for load in by_kind(job_loads(one))}["NIC to leaf"].by_family
+    crossing = np.count_nonzero([one.cluster.node_index[a] != one.cluster.node_index[b] for a, b in row.groups])
+    assert nic["embedding"] == pytest.approx(2 * crossing * row.group_bytes[0])
+
+
+def test_untied_embeddings_are_not() -> None:
+    one = prepare(load_scenario("sc21/t1_39p1b", [*SMALL, ("model", "llama2-7b")])).job
+    assert not one.model.tied_embeddings
+    assert "embedding" not in {row.name for row in family_traffic(one, spans_of(one))}
