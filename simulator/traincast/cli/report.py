@@ -8,7 +8,6 @@ import typer
 from traincast.cli.output import FormatOption, emit, progress, remark
 from traincast.cli.predict import SetOption, parse_overrides
 
-
 OnlyOption = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="NAME[,NAME ...]", help="Only these: table1, table2, fig11 to fig18. Repeatable."),

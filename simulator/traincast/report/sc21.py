@@ -105,7 +105,7 @@ def index_table(results: Sequence[StudyResult]) -> Table:
 
 
 _INDEX_COLUMNS = (
-    "",
+    "table or figure",
     "what",
     "rows",
     "scored",
@@ -209,10 +209,11 @@ _HEAD = f"""\
 Tables 1 and 2 and Figures 11 to 18 of Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters
 Using Megatron-LM* (SC 2021), beside forecasts of the same jobs. {_HOW}
 
-Errors are those of step time, over rows that no profile was fitted on; the null forecast runs a table's executed FLOPs at
-the mean rate of its other rows. In the figures measured points are hollow and forecast ones filled; TFLOP/s are per GPU and
-count `hardware` FLOPs, as the paper does. A `-` in a table is a forecast that could not be made; its reason stands in the
-row. Every sentence below is computed from the numbers."""
+Errors are those of step time, over rows that no profile was fitted on; the null forecast runs a table's executed FLOPs
+at the mean rate of its other rows. In the figures measured points are hollow and forecast ones filled; TFLOP/s are per
+GPU and count `hardware` FLOPs, as the paper does. A `-` in a table is a forecast that could not be made; its reason
+stands in the row. Figure 18 shares rows with Figure 12; the totals count each row once. What a table or figure shows
+is computed from the numbers."""
 
 
 def index_markdown(results: Sequence[StudyResult]) -> str:

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INK, _QUIET, _GRID = "#263238", "#78909c", "#e0e0e0"
-_HUES: Final = ("#2f6fb3", "#d98219", "#2e8b57", "#a0529e")
+_BLUE, _ORANGE, _GREEN, _PURPLE = "#2f6fb3", "#d98219", "#2e8b57", "#a0529e"
+_HUES: Final = (_BLUE, _ORANGE, _GREEN, _PURPLE)
+_SERIES_HUES: Final = {
+    **{"batch 8": _PURPLE, "batch 32": _BLUE, "batch 128": _ORANGE, "batch 512": _GREEN},
+    # scatter/gather is what interleaving runs with: the same runs, the same colour
+    **{"interleaved": _ORANGE, "scatter/gather": _ORANGE, "without scatter/gather": _GREEN},
+}
+"""What keeps its colour over several figures; other series take theirs in order."""
 _GROUP_WIDTH: Final = 0.82
 _ERROR_WIDTH: Final = 0.64
 _STYLES: Final[dict[Standing, dict[str, Any]]] = {
@@ -23,7 +30,7 @@ _STYLES: Final[dict[Standing, dict[str, Any]]] = {
 }
 _STYLE_NAMES: Final[dict[Standing, str]] = {
     "scored": "scored",
-    "fitted": "fitted on this row",
+    "fitted": "a fitted row",
     "shown": "shown, not scored",
 }
 
@@ -38,7 +45,7 @@ def draw_study(study: Study, points: Sequence[Point]) -> "Figure":
 
     figure = Figure(figsize=(10.0, 5.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2.5, 1.0))
-    hues = dict(zip(dict.fromkeys(point.series for point in points), _HUES, strict=False))
+    hues = _hues(points)
     for number, (series, hue) in enumerate(hues.items()):
         own = [point for point in points if point.series == series]
         draw = _bars if study.kind == "bars" else _lines
@@ -49,6 +56,11 @@ def draw_study(study: Study, points: Sequence[Point]) -> "Figure":
     handles = _legend(points, hues, study.kind == "bars")
     figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=9.5, handlelength=2.2)
     return figure
+
+
+def _hues(points: Sequence[Point]) -> dict[str, str]:
+    names = list(dict.fromkeys(point.series for point in points))
+    return {name: _SERIES_HUES.get(name, _HUES[number % len(_HUES)]) for number, name in enumerate(names)}
 
 
 def save(figure: "Figure", path: Path, *, dpi: int = 150) -> None:
@@ -142,7 +154,7 @@ def _legend(points: Sequence[Point], hues: dict[str, str], as_bars: bool) -> "li
     if present - {"scored", "no forecast"}:
         handles += [_words(""), _words("error below:")]
         for standing in [one for one in _STYLES if one in present]:
-            style = {"facecolor": hue, "edgecolor": hue, "linewidth": 0.8} | _STYLES[standing]
+            style: dict[str, Any] = {"facecolor": hue, "edgecolor": hue, "linewidth": 0.8} | _STYLES[standing]
             handles.append(Patch(label=_STYLE_NAMES[standing], **style))
     without = sum(point.standing == "no forecast" for point in points)
     if without:

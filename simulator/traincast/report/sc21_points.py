@@ -16,7 +16,7 @@ Standing = Literal["scored", "fitted", "shown", "no forecast"]
 
 RATE_LABELS: dict[RateName, str] = {
     "tflops": "TFLOP/s per GPU\n(hardware FLOPs)",
-    "sequences_per_s": "sequences per second",
+    "sequences_per_s": "sequences per second\n(all GPUs)",
 }
 _TERA, _GIGA = 1e12, 1e9
 _PETA_PER_TERA = 1e-3

@@ -31,6 +31,7 @@ from traincast.validate.rows import PublishedRow
 from traincast.validate.score import RowScore
 
 _Text = Callable[[PublishedRow], str]
+_tflops_cells = partial(figure_cells, rate="tflops")
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Study:
     place: _Text
     series: _Text
     finding: Finding
-    cells: Callable[[Point], Cells] = partial(figure_cells, rate="tflops")
+    cells: Callable[[Point], Cells] = _tflops_cells
     rate: RateName = "tflops"
     kind: Literal["lines", "bars"] = "lines"
     keeps: Callable[[PublishedRow], bool] = lambda row: True
