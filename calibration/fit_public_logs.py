@@ -1,32 +1,38 @@
 """Fit the network constants of the shipped fabric profiles from public logs, and print or write the profiles.
 
-Run `python calibration/fit_public_logs.py` (a minute) to print what it finds beside what the profiles hold, with `--write`
-to write `profiles/*.yaml`. The logs are `measured/collectives.csv`, each curve with its source.
+Run `python calibration/fit_public_logs.py` (a minute) to print what it finds beside what the profiles hold, with
+`--write` to write `profiles/*.yaml`. The logs are `measured/collectives.csv`, each curve with its source.
 
-What is fitted on what: inside a node the curves of 2 and of 8 GPUs (an NVL72 rack: 2 to 36), across nodes those of one and
-two nodes. Everything else is held out: 3 to 7 GPUs, other sites' logs, 4 to 128 nodes, 64 and 72 GPUs of a rack. Constants
-that no curve tells are inherited; where a fabric was measured with another GPU its constants are carried over and say so.
-Who launched matters for small messages: one process for eight GPUs costs about 3 us a GPU more than one each; the logs that
-say so are told apart (`launch` in the table).
+What is fitted on what: inside a node the curves of 2 and of 8 GPUs (an NVL72 rack: 2 to 36), across nodes those of
+one and two nodes. Everything else is held out: 3 to 7 GPUs, other sites' logs, 4 to 128 nodes, 64 and 72 GPUs of a
+rack. Constants that no curve tells are inherited; where a fabric was measured with another GPU its constants are
+carried over and say so. Who launched matters for small messages: one process for eight GPUs costs about 3 us a GPU
+more than one each; the logs that say so are told apart (`launch` in the table).
 """
 
 import argparse
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
-from traincast.calibration.conformal import pooled_interval
-from traincast.calibration.curves import Curve, read_curves
+from traincast.calibration.choice import priced_by as choice_cache
+from traincast.calibration.conformal import Residual, conformal_interval
+from traincast.calibration.curves import read_curves
+from traincast.calibration.fit import Fit
 from traincast.calibration.fitted import fitted_constants
-from traincast.calibration.network_fit import PRIORS, NetworkFit, fit_network
-from traincast.calibration.network_model import Setting, by_curve, forecast_points, points_of, setting_of
+from traincast.calibration.network_fit import PRIORS, fit_network
+from traincast.calibration.network_model import Setting, points_of, setting_of
 from traincast.calibration.place import NoPlaceError
-from traincast.calibration.profile_file import Heading, Written, profile_text, traits_of
+from traincast.calibration.profile_file import Heading, Written, profile_text, traits_of, with_intervals
 from traincast.profile import Interval, Profile, load_profile, profiles_dir
+from traincast.validate.collectives import (
+    collective_files,
+    fitted_curves,
+    read_collectives,
+    validate_collectives,
+    without_launch,
+)
 
 MEASURED = Path(__file__).resolve().parent / "measured" / "collectives.csv"
 
@@ -48,8 +54,8 @@ V100 = ("V100-16GB-SXM", "V100-32GB-SXM")
 
 @dataclass(frozen=True)
 class Fabric:
-    """One profile to fit: what it is for, the curves that tell it (patterns of their names), the constants that they may
-    tell, and constants carried over from another profile or stated from elsewhere (SI, evidence, source)."""
+    """One profile to fit: what it is for, the curves that tell it (patterns of their names), the constants that they
+    may tell, and constants carried over from another profile or stated from elsewhere (SI, evidence, source)."""
 
     name: str
     gpu: str
@@ -72,7 +78,7 @@ FABRICS = (
         "a100-80gb-sxm",
         "NVLink 3 and NVSwitch inside the node; across nodes as a100-80gb-sxm",
         A100,
-        ("node", "fabric"),
+        ("node",),
         (r"a100_sxm_[28]g_.*_aic.*", r"abci_a_8g_all_reduce", r"a100_8g_vtrain", r"a100_8g_stas"),
         traits={"nccl": "2.8"},
         launch="thread",
@@ -99,9 +105,19 @@ FABRICS = (
         ACROSS,
     ),
     Fabric(
+        "a100-ib",
+        "A100-80GB-SXM",
+        "a100-node",
+        "InfiniBand or RoCE of any number of NICs, bare metal: latencies as on ABCI, full NIC rates",
+        A100,
+        ("ib", "roce", "rdma", "fabric"),
+        carried={"a100-hdr4-bare": ("network.inter_latency", "network.inter_mixing", "network.ring_hop")},
+        stated=(Written("network.ring_overlap", 0.75, "assumed", "as the prior of the other fabrics"),),
+    ),
+    Fabric(
         "a100-efa4",
         "A100-40GB-SXM",
-        "a100-node",
+        "a100-ib",
         "AWS p4d and p4de: 4 EFA adapters of 100 Gbit/s a node",
         A100,
         ("aws", "efa-4x100", "efa"),
@@ -110,8 +126,7 @@ FABRICS = (
                 "network.hop",
                 65e-6,
                 "derived",
-                "floors of 161 and 175 us on two p4 nodes against 32 on InfiniBand, two hops (public nccl-tests logs, not in"
-                " the table)",
+                "floors of 161 and 175 us on two p4 nodes against 32 on InfiniBand, two hops (public logs)",
             ),
         ),
     ),
@@ -179,7 +194,7 @@ FABRICS = (
                 "network.hop",
                 20e-6,
                 "derived",
-                "floor of 65 us on two p5 nodes against 25 on InfiniBand, two hops (public nccl-tests logs, not in the table)",
+                "floor of 65 us on two p5 nodes against 25 on InfiniBand, two hops (public logs)",
             ),
         ),
     ),
@@ -315,7 +330,7 @@ def carried(fabric: Fabric) -> Iterator[Written]:
     yield from fabric.stated
 
 
-def fit(fabric: Fabric, settings: Mapping[str, Setting]) -> NetworkFit | None:
+def fit(fabric: Fabric, settings: Mapping[str, Setting]) -> Fit | None:
     """The fit of one profile; None where no curve tells anything."""
     told = curves_of(fabric, settings)
     if not told:
@@ -324,7 +339,7 @@ def fit(fabric: Fabric, settings: Mapping[str, Setting]) -> NetworkFit | None:
     return fit_network(points_of(told, base), base, fabric.names)
 
 
-def text_of(fabric: Fabric, found: NetworkFit | None, intervals: Mapping[str, Interval]) -> str:
+def text_of(fabric: Fabric, found: Fit | None) -> str:
     """The profile's file."""
     base = load_profile(fabric.base)
     constants = [*carried(fabric)]
@@ -339,24 +354,58 @@ def text_of(fabric: Fabric, found: NetworkFit | None, intervals: Mapping[str, In
         collective_gpus=fabric.gpus,
         fabrics=fabric.tags,
         launch=fabric.launch,
-        fitted_curves=() if found is None else tuple(s.curve.id for s in found.points.settings),
+        fitted_curves=() if found is None else tuple(found.errors_by_group()),
         comments=("Written by calibration/fit_public_logs.py; kernels and host as in the profile it inherits.",),
     )
-    return profile_text(head, constants, intervals)
+    return profile_text(head, constants, {})
 
 
-def show(fabric: Fabric, found: NetworkFit | None) -> None:
+def show(fabric: Fabric, found: Fit | None) -> None:
     """Print what a fit found, by constant and by curve."""
     print(f"{fabric.name} (from {fabric.base})")
     if found is None:
         return
     for one in found.constants:
         if one.told:
-            print(
-                f"    {one.name:28s} {one.value:10.4g} +- {one.error:.2g}   {one.points} points of {len(one.curves)} curves"
-            )
-    for name, error in by_curve(found.points, 100 * np.abs(np.expm1(found.log_error))).items():
-        print(f"      {name:45s} mean error {error:.1f} %")
+            told_by = f"{one.cases} points of {len(one.groups)} curves"
+            print(f"    {one.name:28s} {one.value:10.4g} +- {one.error:.2g}   {told_by}")
+    for name, error in found.errors_by_group().items():
+        print(f"      {name:45s} mean error {100 * error:.1f} %")
+
+
+def held_out() -> dict[str, list[Residual]]:
+    """Residuals of the nccl-tests curves that no profile was fitted on, on fabrics that have a profile of their own, as
+    logs that do not say who launched: `inside` an NVLink domain and `across`."""
+    curves = without_launch(read_collectives(collective_files()))
+    report = validate_collectives(curves)
+    across = {s.curve.id: s.place.span.nodes > 1 for s in all_settings().values()}
+    used = {c.curve_id for c in report.curves if c.status == "scored" and c.harness == "nccl-tests" and c.own_fabric}
+    found: dict[str, list[Residual]] = {"inside": [], "across": []}
+    for row in report.rows:
+        if row.status == "scored" and row.curve_id in used and row.predicted_us:
+            kind = "across" if across[row.curve_id] else "inside"
+            found[kind].append(Residual(row.measured_us / row.predicted_us, row.size_bytes, row.curve_id))
+    return found
+
+
+def write_intervals() -> None:
+    """Give every fabric profile the intervals of the held-out curves, pooled over fabrics."""
+    intervals: dict[str, Interval] = {}
+    for kind, residuals in held_out().items():
+        logs = len({one.group for one in residuals})
+        one = conformal_interval(residuals, f"residuals of {logs} public logs {kind} nodes that told no constant")
+        if one is not None:
+            intervals[kind] = one
+    for fabric in FABRICS:
+        if fabric.tags:
+            path = profiles_dir() / f"{fabric.name}.yaml"
+            path.write_text(with_intervals(path.read_text(encoding="utf-8"), intervals), encoding="utf-8")
+
+
+def reload() -> None:
+    """Forget loaded profiles, so that the files just written are read."""
+    for cached in (load_profile, fitted_curves, choice_cache):
+        cached.cache_clear()
 
 
 def main() -> None:
@@ -372,9 +421,10 @@ def main() -> None:
         found = fit(fabric, settings)
         show(fabric, found)
         if chosen.write:
-            path = profiles_dir() / f"{fabric.name}.yaml"
-            path.write_text(text_of(fabric, found, {}), encoding="utf-8")
-            load_profile.cache_clear()
+            (profiles_dir() / f"{fabric.name}.yaml").write_text(text_of(fabric, found), encoding="utf-8")
+            reload()
+    if chosen.write:
+        write_intervals()
 
 
 if __name__ == "__main__":

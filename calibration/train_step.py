@@ -34,9 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     """Measures the steps, writes records and scenario; returns the exit code."""
     given = _parse(arguments)
     try:
-        import torch
         from suite.gpt import Size
         from suite.store import StoreError
+        from suite.world import OUT_OF_MEMORY
     except ModuleNotFoundError as error:
         print(f"train_step.py: no module {error.name}: pip install torch", file=sys.stderr)
         return 2
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     size = Size(**{name: getattr(given, name) for name in names})
     try:
         gpu = _measured(given, size, ["train_step.py", *arguments])
-    except (StoreError, torch.OutOfMemoryError) as error:
+    except (StoreError, OUT_OF_MEMORY) as error:
         print(f"train_step.py: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
     print(gpu, file=sys.stderr)
@@ -103,7 +103,7 @@ def _entries(world: Any, trainer: Any, steps: int) -> list[dict[str, Any]]:
 def scenario_text(size: Any, gpu: str | None, step_us: float, mixed: bool) -> str:
     """The measured step as a scenario of `traincast predict`."""
     known = next((name for words, name in CATALOGUE.items() if gpu and words in gpu), None)
-    named = known or "A100-80GB-SXM  # TODO: no name in the catalogue is known for this device; put its own here"
+    named = known or "A100-80GB-SXM  # no catalogue name is known for this device: put its own here"
     kind = f"{{name: GPT-small, hidden: {size.hidden}, layers: {size.layers}, heads: {size.heads}"
     return "\n".join(
         (

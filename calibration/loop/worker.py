@@ -30,8 +30,7 @@ class Rank:
         start = torch.tensor([time.perf_counter() + _START_S], dtype=torch.float64)
         dist.broadcast(start, 0, group=self.control)
         begin = float(start.item())
-        while time.perf_counter() < begin:
-            time.sleep(0.0005)
+        time.sleep(max(0.0, begin - time.perf_counter()))
         if run is not None:
             run()
         end = torch.tensor([time.perf_counter() if run is not None else 0.0], dtype=torch.float64)
@@ -238,7 +237,7 @@ def pipeline(rank: Rank, item: dict[str, Any]) -> list[float]:
 
 def main() -> None:
     """Reads the plan, runs it in order, prints the figures of rank 0 as one line of JSON."""
-    plan = json.load(sys.stdin)
+    plan = json.loads(sys.stdin.readline())
     rank = Rank(plan["rank"], plan["world"], plan["address"])
     kinds = {"collective": collective, "message": message, "product": product, "pipeline": pipeline}
     figures = [kinds[item["kind"]](rank, item) for item in plan["items"]]

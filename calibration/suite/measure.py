@@ -13,7 +13,7 @@ from suite.groups import Groups, pair_rounds
 from suite.plan import Item
 from suite.rows import Entry, rates, skipped, timed, us
 from suite.sampling import Limits, Sampled, sample
-from suite.world import Run, World, free_bytes
+from suite.world import OUT_OF_MEMORY, Run, World, free_bytes
 
 _FAULTS = (RuntimeError, ValueError, TypeError, NotImplementedError, kernels.UnsupportedError)
 """What PyTorch raises for an operation that a backend, device or version lacks, or for memory that is not there."""
@@ -60,7 +60,7 @@ def _tried(bench: Bench, item: Item, make: Callable[[], T]) -> T | Entry:
         made = make()
         bench.world.synchronize()
     except _FAULTS as error:
-        reason = "memory" if isinstance(error, torch.OutOfMemoryError) else "unsupported"
+        reason = "memory" if isinstance(error, OUT_OF_MEMORY) else "unsupported"
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         why = " ".join(word for word in words.split() if "/" not in word)[:160]
     if bench.world.all_fine(not why):

@@ -89,12 +89,16 @@ class _Log:
         self.store = store
         self.index = _index(store)
         self.entries: list[rows.Entry] = []
+        self.pending: list[rows.Entry] = []
         self._write([run_entry])
 
     def add(self, entries: Sequence[rows.Entry]) -> None:
-        """Writes lines of this run."""
+        """Writes lines of this run; what was left out is written with the next line that is more."""
         self.entries += entries
-        self._write([rows.finished(entry, self.index) for entry in entries])
+        self.pending += [rows.finished(entry, self.index) for entry in entries]
+        if any(entry["kind"] != "skipped" for entry in entries):
+            self._write(self.pending)
+            self.pending = []
 
     def done(self, item: Item) -> bool:
         """Whether an earlier run has measured it."""

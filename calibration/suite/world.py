@@ -19,6 +19,9 @@ from suite.launch import Launch
 Run = Callable[[int], object]
 """Runs repetition number i of what is measured, without waiting for the device."""
 
+OUT_OF_MEMORY = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+"""What PyTorch raises where memory does not suffice, in old versions too."""
+
 _TIMEOUT = timedelta(minutes=10)
 
 

@@ -92,6 +92,16 @@ class AxisTraffic:
 
 
 @dataclass(frozen=True)
+class StepInterval:
+    """Where the measured step lies with probability `level`, by the residuals of the profile; `how` says whose."""
+
+    low_s: float
+    high_s: float
+    level: float
+    how: str
+
+
+@dataclass(frozen=True)
 class Forecast:
     """The forecast of one training step: seconds, bytes, and means over stages where nothing else is said."""
 
@@ -115,6 +125,7 @@ class Forecast:
     published: Mapping[str, Any] | None
     source: str | None
     run: Run = field(repr=False, compare=False)
+    interval: StepInterval | None = None
     context_parallel: "ContextReport | None" = None
     degraded: "Degradation | None" = None
     """What defects of the cluster cost, where that was asked for (`traincast.degraded`) and it has any."""
@@ -155,7 +166,7 @@ class Forecast:
             "bubble": vars(self.bubble).copy(),
             "traffic": {**axes, "cross_node_share": self.cross_node_share},
             "memory": {**self.memory.as_dict(), "nearest_that_fits": self.nearest_that_fits},
-            "interval": {"low_s": None, "high_s": None, "level": None},
+            "interval": {name: getattr(self.interval, name, None) for name in ("low_s", "high_s", "level", "how")},
             "context_parallel": self.context_parallel.as_dict() if self.context_parallel else None,
             "link_losses": list(self.link_losses),
             "degraded": self.degraded.as_dict() if self.degraded else None,
@@ -291,6 +302,7 @@ def forecast_prepared(
         published=scenario.published,
         source=scenario.source,
         run=Run(lowered.program, result),
+        interval=_interval(job, result.step_time_s),
         context_parallel=context_report(job, lowered.spans),
     )
 
@@ -306,6 +318,15 @@ def _contention(sharing: Sharing, engine: Engine) -> "Contention | Literal[False
     if engine != "des":
         raise UsageError(f"the recurrence cannot share links ({spread.kind})", fix="use --engine des")
     return Contention(spread)
+
+
+def _interval(job: "Job", step_time_s: float) -> StepInterval | None:
+    """The interval of a step by its profile's residuals; None where it has none, or several profiles price the step."""
+    found = job.profile.intervals.get("step")
+    if found is None or job.others:
+        return None
+    band = found.band()
+    return StepInterval(step_time_s * band.low, step_time_s * band.high, found.level, found.how)
 
 
 def _bubble(job: "Job", program: "Program", parts: "Breakdown", step_time_s: float) -> Bubble:

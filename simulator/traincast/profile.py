@@ -62,6 +62,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "network.ring_hop": ("time", "the same again in rings"),
     "network.ring_overlap": ("ratio", "how far latency and transfer of a ring overlap, per doubling beyond 8 ranks"),
     "network.wire_efficiency": ("ratio", "share of the NIC rate that NCCL assumes which the fabric carries"),
+    "sharded.efficiency": ("ratio", "share of bandwidths across nodes that ZeRO-3's gathers and reductions reach"),
     "exchange.launch": ("time", "time of an empty all-to-all beyond that of another collective"),
     "exchange.handshake": ("time", "time that blocks above 16 KiB cost beyond smaller ones"),
     "exchange.peer": ("time", "latency that each further peer of an all-to-all adds"),
@@ -80,7 +81,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
 """Name -> (dimension, meaning). A profile states all of them; `inherits` takes the rest from another profile."""
 
 
-DEFAULTS: Mapping[str, tuple[object, ...]] = {
+DEFAULTS: Mapping[str, tuple[object, ...] | str] = {
     "zero_stage": (0, 1, 2, 3),
     "sequence_parallel": (False, True),
     "overlap_dp": (False, True),
@@ -88,8 +89,10 @@ DEFAULTS: Mapping[str, tuple[object, ...]] = {
     "overlap_tp": ("none", "bulk", "split"),
     "p2p": ("blocking", "async"),
     "gradient_dtype": ("fp32", "bf16", "fp16"),
+    "bucket": "size",
 }
-"""What a profile may say that its stack does where a row or a scenario is silent, and the values that it may have."""
+"""What a profile may say that its stack does where a row or a scenario is silent, by the scenario's name for it, and the
+values that it may have (or the dimension of the quantity)."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Traits:
     the hardware and this version of NCCL have it (NCCL_NVLS_ENABLE=0 turns it off).
     `early_stop`: recomputation ends with the last tensor that the backward pass reads (`lower.recompute`).
     `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
+    `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient.
     """
 
@@ -140,6 +144,7 @@ class Traits:
     early_stop: bool = False
     copies_gathered: bool = True
     fused_loss: bool = False
+    fp8_params: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,9 @@ class Profile:
 
     `collective_gpus` and `fabrics` say whose measured collectives it prices (calibration.choice), `launch` who launched
     on one node where a log does not say, `fitted_curves` which curves told its constants, `intervals` how far off it is,
-    by kind (`step`, `collective`), `defaults` what the stack does where a row or a scenario is silent (`DEFAULTS`).
+    by kind (`step`; `inside`, `across` nodes), `defaults` what the stack does where a row or a scenario is silent
+    (`DEFAULTS`),
+    `also_for` further GPUs that the rows of its stacks ran on.
     """
 
     name: str
@@ -191,6 +198,7 @@ class Profile:
     fitted_curves: frozenset[str] = frozenset()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     defaults: Mapping[str, Default] = field(default_factory=dict)
+    also_for: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> float:
         """Value of a constant in SI."""
@@ -284,19 +292,28 @@ def _build(raw: dict[str, Any], path: Path) -> Profile:
         launch=str(raw.get("collectives", {}).get("launch", "")),
         fitted_curves=frozenset(raw.get("fitted_curves", ())),
         intervals={kind: _interval(entry) for kind, entry in raw.get("intervals", {}).items()},
+        also_for=tuple(raw.get("also_for", ())),
         defaults={**(parent.defaults if parent else {}), **_defaults(raw.get("defaults", {}), path)},
     )
 
 
 def _defaults(raw: Mapping[str, Any], path: Path) -> dict[str, Default]:
+    found = {}
     for name, entry in raw.items():
         if name not in DEFAULTS:
             raise DataError(f"unknown default {name!r}", fix=f"use one of {', '.join(DEFAULTS)}", where=path.name)
-        value = entry["value"]
-        if (type(value), value) not in [(type(one), one) for one in DEFAULTS[name]]:
-            shown = ", ".join(str(one).lower() for one in DEFAULTS[name])
-            raise DataError(f"default {name} cannot be {value!r}", fix=f"use one of {shown}", where=path.name)
-    return {name: Default(entry["value"], str(entry["source"])) for name, entry in raw.items()}
+        found[name] = Default(_default(name, entry["value"], path), str(entry["source"]))
+    return found
+
+
+def _default(name: str, value: object, path: Path) -> object:
+    allowed = DEFAULTS[name]
+    if isinstance(allowed, str):
+        return parse_quantity(str(value), allowed)
+    if (type(value), value) not in [(type(one), one) for one in allowed]:
+        shown = ", ".join(str(one).lower() for one in allowed)
+        raise DataError(f"default {name} cannot be {value!r}", fix=f"use one of {shown}", where=path.name)
+    return value
 
 
 def _interval(entry: Mapping[str, Any]) -> Interval:
@@ -334,7 +351,7 @@ def find_profile(gpu: str, stack: str | None) -> tuple[Profile, str | None]:
     """
     profiles = shipped_profiles()
     for p in profiles:
-        if p.gpu == gpu and stack is not None and any(fnmatchcase(stack, pattern) for pattern in p.stacks):
+        if gpu in (p.gpu, *p.also_for) and stack and any(fnmatchcase(stack, pattern) for pattern in p.stacks):
             return p, None
     for p in profiles:
         if gpu in p.default_for:

@@ -49,7 +49,8 @@ class Recipe:
     `recompute` is a text that `recomputation` understands. Of sharded data parallelism: `fsdp_shard` ranks share
     parameters, gradients and optimiser states as `zero_stage` says (None: all replicas), and the groups are replicas of
     each other (HSDP). Under ZeRO-3 `prefetch` layers are gathered ahead of the one that computes (0: none, gathers are
-    exposed); with `reshard_after_forward` they are dropped after the forward pass and gathered again for the backward
+    exposed), of each no more than `prefetch_bytes` (DeepSpeed, which also
+    reduces gradients matrix by matrix; None: whole layers, FSDP); with `reshard_after_forward` they are dropped after the forward pass and gathered again for the backward
     one. None: dropped without a pipeline; in a pipeline kept for the whole step, gathered once (Llama 3, §3.3.2).
     `no_sync`: gradients are summed locally and reduced behind the last microbatch only, else behind each. None: each
     where they are sharded (ZeRO-2 and 3) and there is no pipeline. `reduce_dtype` is the type of gradients on the
@@ -87,6 +88,7 @@ class Recipe:
     post_validation: bool = False
     reshard_after_forward: bool | None = None
     prefetch: int = 1
+    prefetch_bytes: float | None = None
     fsdp_shard: int | None = None
     reduce_dtype: str | None = None
     no_sync: bool | None = None

@@ -8,7 +8,8 @@ from traincast.profile import Profile, find_profile, shipped_profiles
 
 
 @lru_cache(maxsize=256)
-def _profile(gpu: str, tags: tuple[str, ...]) -> tuple[Profile, str | None]:
+def priced_by(gpu: str, tags: tuple[str, ...]) -> tuple[Profile, str | None]:
+    """The profile of a GPU for the first tag that one names, and a note where that is not the most specific tag."""
     candidates = [one for one in shipped_profiles() if gpu in one.collective_gpus]
     for place, tag in enumerate(tags):
         for one in candidates:
@@ -24,4 +25,4 @@ def _profile(gpu: str, tags: tuple[str, ...]) -> tuple[Profile, str | None]:
 
 def profile_of(place: Place) -> tuple[Profile, str | None]:
     """The profile of a place, and a note where it is not of just that fabric. Raises DataError where there is none."""
-    return _profile(place.gpu.name, place.tags)
+    return priced_by(place.gpu.name, place.tags)

@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -69,7 +70,8 @@ class Curve:
 
 
 def read_curves(path: Path) -> tuple[Curve, ...]:
-    """The curves of a CSV file, in order of their first rows. Raises DataError where it cannot be read or lacks columns.
+    """The curves of a CSV file, in order of their first rows. Raises DataError where it cannot be read or lacks
+    columns.
 
     A row whose figures cannot be is kept as a point with a problem.
     """
@@ -185,7 +187,7 @@ def marked(points: Sequence[CurvePoint]) -> tuple[CurvePoint, ...]:
     for in_place in (False, True):
         side = [(p.size_bytes, i) for i, p in enumerate(points) if p.in_place == in_place and p.problem is None]
         side.sort()
-        for (size, index), (larger, after) in zip(side, side[1:], strict=False):
+        for (size, index), (larger, after) in pairwise(side):
             if larger > size:
                 following[index] = points[after].time_us
     return tuple(

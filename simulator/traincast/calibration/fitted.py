@@ -2,21 +2,25 @@
 
 import numpy as np
 
-from traincast.calibration.network_fit import FittedConstant, NetworkFit
+from traincast.calibration.fit import Fit, FittedConstant
 from traincast.calibration.profile_file import Written, names_text, rounded
 from traincast.profile import CONSTANTS
 
 
-def fitted_constants(found: NetworkFit, files: str) -> list[Written]:
+def fitted_constants(found: Fit, files: str) -> list[Written]:
     """The constants that the data told, and those that are at priors of their own since they did not.
 
     `files` names where the data are.
     """
     residual = residual_text(found)
-    return [_told(one, files, residual) if one.told else _prior(one, files) for one in found.constants if one.told or one.changed]
+    return [
+        _told(one, files, residual) if one.told else _prior(one, files)
+        for one in found.constants
+        if one.told or one.changed
+    ]
 
 
-def residual_text(found: NetworkFit) -> str:
+def residual_text(found: Fit) -> str:
     """Mean absolute error of the points that a fit used."""
     error = 100.0 * float(np.abs(np.expm1(found.log_error)).mean())
     return f"{error:.1f} % mean of {len(found.log_error)} points"
@@ -29,7 +33,7 @@ def _told(one: FittedConstant, files: str, residual: str) -> Written:
         name=one.name,
         value=one.value,
         kind="measured",
-        source=f"{files}: {one.points} points of {names_text(one.curves)}",
+        source=f"{files}: {one.cases} points of {names_text(one.groups)}",
         residual=f"{residual}, standard error {rounded(one.error / scale):.2g}{unit}",
     )
 

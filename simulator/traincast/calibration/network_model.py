@@ -1,11 +1,11 @@
 """Measured collectives as arrays: NCCL's choice once, then seconds for any values of a profile's constants.
 
-Which algorithm runs does not depend on calibrated constants, so the parts of every point are worked out once, and points
-that the same constants price form a class. A fit then costs a few array operations a step.
+Which algorithm runs does not depend on calibrated constants, so the parts of every point are worked out once, and
+points that the same constants price form a class. A fit then costs a few array operations a step.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Final
@@ -194,12 +194,3 @@ def forecast_points(points: Points, profile: Profile) -> Floats:
     for one in points.classes:
         seconds[one.members] = total_seconds(one.parts, class_terms(one, profile))
     return np.asarray(seconds + points.extra_launch_s(profile))
-
-
-def by_curve(points: Points, values: Floats) -> Mapping[str, float]:
-    """Mean of the values of each curve."""
-    return {
-        setting.curve.id: float(values[points.curve == number].mean())
-        for number, setting in enumerate(points.settings)
-        if (points.curve == number).any()
-    }

@@ -64,6 +64,22 @@ def profile_text(head: Heading, constants: Sequence[Written], intervals: Mapping
     return "\n".join(lines) + "\n"
 
 
+def with_intervals(text: str, intervals: Mapping[str, Interval]) -> str:
+    """A profile's text with other intervals, in place of those it has or before its constants."""
+    block = ["intervals:", *(line for kind, one in intervals.items() for line in _interval(kind, one))]
+    lines = text.splitlines()
+    start = next((n for n, line in enumerate(lines) if line.startswith("intervals:")), None)
+    if start is not None:
+        end = next((n for n in range(start + 1, len(lines)) if lines[n][:1].strip()), len(lines))
+        while end > start and not lines[end - 1].strip():
+            end -= 1
+        lines[start:end] = block if intervals else []
+    elif intervals:
+        place = next((n for n, line in enumerate(lines) if line.startswith("constants:")), len(lines))
+        lines[place:place] = [*block, ""]
+    return "\n".join(lines) + "\n"
+
+
 def traits_of(profile: Profile, **changed: object) -> dict[str, object]:
     """Traits of a profile, some of them changed, without those at their defaults: traits are not inherited."""
     usual = vars(Traits())

@@ -17,6 +17,7 @@ from traincast import __version__
 from traincast.cli import (
     calibrate,
     calibrate_run,
+    compare,
     mesh,
     plan,
     predict,
@@ -47,6 +48,7 @@ report_app = typer.Typer(help="Tables, figures and timelines.", rich_markup_mode
 
 app.command("predict")(predict.predict)
 app.command("sweep")(sweep.sweep)
+app.command("compare")(compare.compare)
 app.command("validate")(validate.validate)
 app.command("plan")(plan.plan)
 mesh_app.callback(invoke_without_command=True)(mesh.mesh)

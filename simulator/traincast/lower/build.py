@@ -14,7 +14,7 @@ from traincast.lower.pace import refine_by_layout
 from traincast.lower.program import Label, Program, RankClass
 from traincast.lower.rings import split_of
 from traincast.lower.seats import take_seats
-from traincast.lower.sharded import in_passes, sharding_of
+from traincast.lower.sharded import in_passes, shard_group, sharding_of
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.split import stage_times
 from traincast.lower.stages import chunk_parts
@@ -49,8 +49,7 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     refuse_unmodelled(job.mesh, job.recipe)
     refuse_too_many(job.mesh, job.recipe)
     refuse(tuple(context_problems(job.model, job.mesh, job.recipe)))
-    how = sharding_of(job)
-    shard = how.shards if how.replicas > 1 < how.shards else None
+    shard = shard_group(job, sharing=bool(contention))
     spans = rank_spans(job.mesh, job.cluster, job.recipe.schedule, shard, split_of(job.mesh, job.recipe))
     seats = take_seats(job, spans)
     books = CostBooks(job, chunk_parts(job), seats)

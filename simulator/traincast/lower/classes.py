@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from traincast.costs import Machine
 from traincast.costs.collectives import NetworkConstants, collective_seconds, message_seconds
 from traincast.costs.memory_bound import optimizer_seconds
+from traincast.lower.ahead import parameters_ahead_s
 from traincast.lower.chunk import ChunkTime, Segment, chunk_time
 from traincast.lower.context import ring_positions
 from traincast.lower.job import Job
@@ -84,6 +85,10 @@ class CostBook:
         if key not in self._times:
             self._times[key] = chunk_time(lowered(self.job, part), self.machine, inside)
         return self._times[key]
+
+    def forward_s(self, part: ChunkPart, spans: Mapping[str, Span]) -> float:
+        """Time of one forward pass over a chunk's contents [s]."""
+        return self._time(forward_segments, part, spans).duration_s
 
     def first_gather_s(self, stage: int, spans: Mapping[str, Span]) -> float:
         """What gathering a stage's parameters once a step adds to the first forward pass of each of its chunks [s].
@@ -183,7 +188,7 @@ class CostBook:
 
         Groups that shard among themselves then sum their parts over the replicas.
         """
-        if self.sharding.shards == 1:
+        if self.sharding.sums_whole or self.sharding.shards == 1:
             return self.collective_s("all_reduce", size, "dp", spans)
         own_s = self.collective_s("reduce_scatter", size, family_of("dp", spans), spans)
         if "replica" not in spans:
@@ -223,7 +228,9 @@ class CostBook:
         traffic = self.machine.profile["optimizer.bytes_per_parameter"]
         update_s = optimizer_seconds(parameters / shards, traffic, self.machine.memory) / self.machine.speed
         ops.append(TailOp("optimizer", "optimizer", update_s))
-        if self.sharding.gathers == "update":
+        if self.sharding.gathers == "update" and job.recipe.overlap_params:
+            ops.append(TailOp("parameters", "dp", parameters_ahead_s(self, stage, spans)))
+        elif self.sharding.gathers == "update":
             size = parameters * float(ACTIVATION_BYTES)
             gather_s = self.collective_s("all_gather", size, family_of("dp", spans), spans)
             ops.append(TailOp("parameters", "dp", gather_s))

@@ -16,8 +16,10 @@ References
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from traincast.errors import ShapeError
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
+from traincast.lower.matrices import collected, fetched, uses
 from traincast.memory.sharding import Sharding, sharding
 from traincast.model.operators import ACTIVATION_BYTES, Collective, CollectiveAxis, MemoryBound, Operator
 from traincast.model.parameters import embedding_parameters, head_parameters, layer_parameters, norm_parameters
@@ -72,6 +74,22 @@ def sharding_of(job: Job) -> Sharding:
     return sharding(job.mesh, job.recipe)
 
 
+def shard_group(job: Job, *, sharing: bool = False) -> int | None:
+    """Size of the groups that shard among themselves where they are smaller than a gradient group, else None.
+
+    Raises ShapeError where flows are to share links, which knows gradients of whole groups only.
+    """
+    how = sharding_of(job)
+    if how.shards == 1 or how.replicas == 1:
+        return None
+    if sharing and not how.sums_whole:
+        raise ShapeError(
+            f"gradients of groups of {how.shards} ranks, summed over {how.replicas} groups, cannot share links yet",
+            fix="price links statically (--sharing static), or leave fsdp_shard out",
+        )
+    return how.shards
+
+
 def in_passes(job: Job) -> bool:
     """Whether replicas communicate inside passes, so that they meet there."""
     how = sharding_of(job)
@@ -87,33 +105,35 @@ def forward_pass(job: Job, root: Root, units: Sequence[Unit], *, gathers: bool |
     how = sharding_of(job)
     if not (how.gathers == "pass" if gathers is None else gathers):
         return _flat(units)
-    first = tuple(_gather(job, "root", root.parameters(job)))
-    gathered = list(_gathered(job, units))
-    return _flat([gathered[0].around(before=first), *gathered[1:]])
+    first, *others = _gathered(job, units)
+    whole = (*_gather(job, "root", root.parameters(job)), *first.operators)
+    return (replace(first, operators=whole), *others)
 
 
 def backward_pass(job: Job, root: Root, units: Sequence[Unit]) -> tuple[Segment, ...]:
     """Segments of a backward pass over units in order, with gathers and reductions inside it."""
     how = sharding_of(job)
-    if how.again:
-        units = list(_gathered(job, units))
-    if not how.reduces_each:
-        return _flat(units)
-    layer = layer_parameters(job.model, job.mesh.tp)
-    reduced = [unit.around(after=tuple(_reduce(job, how, "layer", layer))) if unit.layer else unit for unit in units]
-    last = tuple(_reduce(job, how, "root", root.parameters(job)))
-    return _flat([*reduced[:-1], reduced[-1].around(after=last)])
+    if how.reduces_each:
+        reduced = [_reduced(job, how, unit) if unit.layer else unit for unit in units]
+        last = tuple(_reduce(job, how, "root", root.parameters(job)))
+        units = [*reduced[:-1], reduced[-1].around(after=last)]
+    return _gathered(job, units) if how.again else _flat(units)
 
 
 def _flat(units: Sequence[Unit]) -> tuple[Segment, ...]:
     return tuple(segment for unit in units for segment in unit.segments)
 
 
-def _gathered(job: Job, units: Sequence[Unit]) -> Iterator[Unit]:
-    """The units with the gather of each layer `prefetch` units in front of it."""
-    ahead = job.recipe.prefetch if job.recipe.overlap_dp else 0
-    size = layer_parameters(job.model, job.mesh.tp)
+def _gathered(job: Job, units: Sequence[Unit]) -> tuple[Segment, ...]:
+    """Segments of the units with the gather of each layer `prefetch` units in front of it."""
+    recipe, size = job.recipe, layer_parameters(job.model, job.mesh.tp)
+    ahead = recipe.prefetch if recipe.overlap_dp else 0
     copied = [unit.around(before=_copy_out(job, size)) if unit.layer else unit for unit in units]
+    if ahead and recipe.prefetch_bytes is not None:
+        most = int(recipe.prefetch_bytes / ACTIVATION_BYTES)
+        found = uses([(unit.segments, unit.layer) for unit in copied], size)
+        return tuple(fetched(_flat(copied), found, most, lambda count, behind: _gather(job, "matrix", count, behind)))
+    gathered = []
     for place, unit in enumerate(copied):
         due = range(ahead + 1) if place == 0 else (place + ahead,)
         gathers: list[Operator] = []
@@ -121,7 +141,8 @@ def _gathered(job: Job, units: Sequence[Unit]) -> Iterator[Unit]:
             if wanted < len(copied) and copied[wanted].layer:
                 behind = sum(one.computes for one in copied[place:wanted])
                 gathers += _gather(job, "layer", size, behind)
-        yield unit.around(before=gathers)
+        gathered.append(unit.around(before=gathers))
+    return _flat(gathered)
 
 
 def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[Operator]:
@@ -138,14 +159,36 @@ def _copy_out(job: Job, parameters: int) -> tuple[Operator, ...]:
     return (MemoryBound("layer.parameters.copy", 2.0 * ACTIVATION_BYTES * parameters),)
 
 
+def _reduced(job: Job, how: Sharding, unit: Unit) -> Unit:
+    """A layer with the reduction of its gradients behind it, or matrix by matrix inside it."""
+    layer = layer_parameters(job.model, job.mesh.tp)
+    if job.recipe.prefetch_bytes is None:
+        return unit.around(after=tuple(_reduce(job, how, "layer", layer)))
+    segments, done = collected(unit.segments, lambda size: _collect(job, how, "matrix", size))
+    rest = (*_collect(job, how, "layer", layer - done), *_copy_in(job, how, "layer", layer))
+    return replace(unit, segments=segments).around(after=rest)
+
+
 def _reduce(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Operator]:
     """Gradients into the buffer that is reduced, their reduction, and its sum into the rank's own part."""
+    if parameters:
+        yield from _copy_in(job, how, name, parameters)
+        yield from _collect(job, how, name, parameters)
+
+
+def _copy_in(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Operator]:
+    """Gradients into the buffer that is reduced, and what was reduced into the rank's own part."""
+    width, own = float(job.recipe.reduce_bytes), parameters / how.shards
+    traffic = (ACTIVATION_BYTES + width) * parameters + (width + MAIN_GRADIENT_TRAFFIC) * own
+    yield MemoryBound(f"{name}.gradients.copy", traffic)
+
+
+def _collect(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Operator]:
+    """Reduction of gradients over the ranks that shard them, and over the groups of such ranks."""
     if not parameters:
         return
     width, behind = float(job.recipe.reduce_bytes), BESIDE_ALL if job.recipe.overlap_dp else 0
     own = parameters / how.shards
-    traffic = (ACTIVATION_BYTES + width) * parameters + (width + MAIN_GRADIENT_TRAFFIC) * own
-    yield MemoryBound(f"{name}.gradients.copy", traffic)
     if how.shards > 1:
         yield Collective(f"{name}.reduce_scatter", "reduce_scatter", "dp", width * parameters, behind=behind)
     if how.replicas > 1:
@@ -159,9 +202,14 @@ def family_of(axis: str, spans: Mapping[str, Span]) -> str:
 
 
 def pass_spans(job: Job, spans: Mapping[str, Span], single: Span) -> dict[str, Span]:
-    """Spans by axis of the collectives inside a pass; `single` where the rank is alone."""
+    """Spans by axis of the collectives inside a pass; `single` where the rank is alone.
+
+    Across nodes gathers and reductions reach the share `sharded.efficiency` of what other collectives do.
+    """
     found = {"tp": spans.get("tp", single)}
     if in_passes(job) or sharding_of(job).gathers == "step":
-        found["dp"] = spans.get(family_of("dp", spans), single)
-        found["replica"] = spans.get("replica", single)
+        share = job.profile["sharded.efficiency"]
+        for axis in ("dp", "replica"):
+            span = spans.get(family_of(axis, spans), single)
+            found[axis] = span if share == 1.0 else replace(span, inter_bytes_per_s=share * span.inter_bytes_per_s)
     return found

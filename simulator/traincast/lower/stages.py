@@ -69,6 +69,7 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         overlap_tp=overlap != "none",
         split_tp=overlap == "split",
         fp8=recipe.precision == "fp8",
+        fp8_transposes=traits.generation == "hopper",
         # what is reduced behind each microbatch needs no sum over them on this rank
         fused_accumulation=traits.fused_accumulation or sharding_of(job).reduces_each,
         fused_loss=traits.fused_loss,

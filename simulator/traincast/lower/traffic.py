@@ -111,10 +111,12 @@ def _message_bytes(job: Job) -> float:
 def _gradients(book: CostBook, stage: int, own: Mapping[str, Span]) -> Iterator[Sent]:
     job = book.job
     how, family = book.sharding, family_of("dp", own)
-    op = "reduce_scatter" if how.shards > 1 else "all_reduce"
     buckets: tuple[ReduceBucket, ...] = book.buckets(stage, own)
     for bucket in buckets:
-        yield Sent(family, 1.0, _sent(op, bucket.bytes_per_rank, own[family]))
+        if how.sums_whole or how.shards == 1:
+            yield Sent("dp", 1.0, _sent("all_reduce", bucket.bytes_per_rank, own["dp"]))
+            continue
+        yield Sent(family, 1.0, _sent("reduce_scatter", bucket.bytes_per_rank, own[family]))
         if "replica" in own:
             yield Sent("replica", 1.0, _sent("all_reduce", bucket.bytes_per_rank / how.shards, own["replica"]))
     if how.gathers in ("update", "step") and "dp" in own:

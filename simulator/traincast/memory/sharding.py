@@ -26,7 +26,9 @@ class Sharding:
     `copies` ranks hold the same weights; groups of `shards` of them share states, and the groups are replicas of each
     other. `gathers` says when parameters are gathered: `never` (nothing is sharded), after the `update` (ZeRO-1 and
     2), once a `step` in front of its first forward pass, or in each `pass` (ZeRO-3); `again` in the backward pass too.
-    `reduces_each`: gradients are reduced behind every microbatch, else behind the last.
+    `reduces_each`: gradients are reduced behind every microbatch, else behind the last. `sums_whole`: they are
+    all-reduced over all copies, else reduce-scattered among the ranks that share them and summed over the groups.
+    ZeRO-1 in groups does so (InternEvo): a group shards only what the optimiser has.
     """
 
     copies: int
@@ -34,6 +36,7 @@ class Sharding:
     gathers: Gathers
     again: bool
     reduces_each: bool
+    sums_whole: bool = False
 
     @property
     def replicas(self) -> int:
@@ -62,7 +65,8 @@ def sharding(mesh: Mesh, recipe: Recipe) -> Sharding:
     if shards > 1:
         gathers = "update" if stage < 3 else "pass" if drops or mesh.pp == 1 else "step"
     local = (stage < 2 or mesh.pp > 1) if recipe.no_sync is None else recipe.no_sync
-    return Sharding(copies, shards, gathers, again=gathers == "pass" and drops, reduces_each=not local)
+    whole = shards < copies and (stage == 0 or (stage == 1 and local))
+    return Sharding(copies, shards, gathers, gathers == "pass" and drops, reduces_each=not local, sums_whole=whole)
 
 
 def _check_groups(size: int, copies: int, stage: int) -> None:

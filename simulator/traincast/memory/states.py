@@ -8,7 +8,7 @@ References
 
 from traincast.memory.job import MemoryJob
 from traincast.memory.sharding import sharding
-from traincast.model import StageParameters, layer_parameters
+from traincast.model import ModelShape, StageParameters, head_parameters, layer_parameters, local_kv_heads
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
 from traincast.schedule import meets_itself
 
@@ -46,11 +46,16 @@ def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
 
     The root (embedding, head and final norm) from the forward pass on, the layer in use and those prefetched; all
     layers where they are not dropped after the forward pass, as in a pipeline, where gathering them again for every
-    microbatch would cost more ([2]). A unit's gradients are there as computed and in the buffer that is reduced.
+    microbatch would cost more ([2]). A unit's gradients are there as computed and in the buffer that is reduced. Where
+    matrices are fetched one by one (DeepSpeed), it is the largest one, what is fetched ahead, and its gradient, which is
+    reduced where it is.
     """
     recipe, how = job.recipe, sharding(job.mesh, job.recipe)
     if how.gathers not in ("step", "pass"):
         return 0.0
+    if recipe.prefetch_bytes is not None and how.again:
+        matrix = largest_matrix(job.model, job.mesh.tp)
+        return float(2 * matrix * parameter_bytes(recipe) + recipe.prefetch_bytes * min(recipe.prefetch, 1))
     layer = layer_parameters(job.model, job.mesh.tp)
     root = held.total - held.layers
     layers = min(held.layers, layer * (1 + recipe.prefetch)) if how.again else held.layers
@@ -58,6 +63,12 @@ def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
     if not how.reduces_each:
         return float(gathered)
     return float(gathered + max(layer, root) * (parameter_bytes(recipe) + recipe.reduce_bytes))
+
+
+def largest_matrix(model: ModelShape, tp: int) -> int:
+    """Elements of the largest weight on a rank: query, key and value together, one of the MLP, or the vocabulary's."""
+    projections = model.attention_width // tp + 2 * local_kv_heads(model, tp) * model.head_dim
+    return max(model.hidden * projections, model.hidden * model.ffn_hidden // tp, head_parameters(model, tp))
 
 
 def step_copy_bytes(job: MemoryJob, parameters: int) -> float:

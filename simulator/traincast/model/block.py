@@ -143,7 +143,8 @@ class Block:
     inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient.
     With `fused_loss` one kernel passes over the half-precision logits twice, and one writes their gradient over them.
     With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
-    (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8 (`model.fp8`).
+    (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8
+    (`model.linear`), and need transposes where `fp8_transposes`.
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -166,6 +167,7 @@ class Block:
     fused_loss: bool = False
     split_tp: bool = False
     fp8: bool = False
+    fp8_transposes: bool = True
     cp: int = 1
     context: Context = Context()
 

@@ -7,11 +7,12 @@ multiplied while the next comes in, and a row-parallel product is made in PIECES
 made: only the last is exposed, and the kernels that reduce hold some of the multiprocessors.
 
 In fp8 ([3], delayed scaling) both factors of a product are cast, and Hopper's fp8 products want both with the summed
-dimension contiguous, so that each tensor is needed transposed as well. Bytes for each element, where half precision has
-none: an activation or a gradient that one kernel reads (2) and writes twice (1 + 1): 4; one that is cast (2 + 1) before
-it is gathered, and transposed (1 + 1) behind: 3 on this rank's share and 2 on the whole. A norm writes fp8 itself (one
-byte less), and its output is transposed in the backward pass (2). What is gathered is fp8, what is reduced is not.
-Weights are cast once a step, not once a microbatch. The core of attention and the head stay in half precision.
+dimension contiguous, so that each tensor is needed transposed as well (`fp8_transposes`; Blackwell's take either order).
+Bytes for each element, where half precision has none: an activation or a gradient that one kernel reads (2) and writes
+twice (1 + 1): 4; one that is cast (2 + 1) before it is gathered, and transposed (1 + 1) behind: 3 on this rank's share
+and 2 on the whole. A norm writes fp8 itself (one byte less), and its output is transposed in the backward pass (2). What
+is gathered is fp8, what is reduced is not. Weights are cast once a step, not once a microbatch. The core of attention
+and the head stay in half precision.
 
 References
 ----------
@@ -62,8 +63,15 @@ def _splits(block: Block) -> bool:
     return block.split_tp and block.tp > 1 and block.sequence_parallel
 
 
-def _cast(block: Block, name: str, bytes_moved: float) -> tuple[Operator, ...]:
-    return (MemoryBound(name, bytes_moved),) if block.fp8 else ()
+def _cast(block: Block, name: str, elements: float, *, transposed: bool) -> tuple[Operator, ...]:
+    """A cast to fp8 in one kernel, with the transpose where that is asked for and needed."""
+    each = CAST_TRANSPOSED if transposed and block.fp8_transposes else CAST
+    return (MemoryBound(name, each * elements),) if block.fp8 else ()
+
+
+def _transpose(block: Block, name: str, elements: float) -> tuple[Operator, ...]:
+    """A transpose of what is fp8 already."""
+    return (MemoryBound(name, TRANSPOSE * elements),) if block.fp8 and block.fp8_transposes else ()
 
 
 def column_parallel_forward(block: Block, part: str, name: str, width: int, calls: int) -> tuple[Operator, ...]:
@@ -78,7 +86,7 @@ def column_parallel_forward(block: Block, part: str, name: str, width: int, call
 def row_parallel_forward(block: Block, part: str, name: str, width: int, calls: int) -> tuple[Operator, ...]:
     """Product of a row-parallel linear whose input has `width` columns on this rank, and the sum over TP."""
     t, h = block.tokens, block.hidden
-    cast = _cast(block, f"{name}.cast", CAST_TRANSPOSED * t * width)
+    cast = _cast(block, f"{name}.cast", t * width, transposed=True)
     if not _splits(block):
         return (*cast, Gemm(name, t, h, width, calls=calls, fp8=block.fp8), *leave(block, part))
     piece = block.hidden_bytes / PIECES
@@ -113,9 +121,9 @@ def column_parallel_backward(block: Block, name: str, width: int) -> tuple[Opera
     Under SP the input is gathered again for the wgrad, beside the dgrad, and the sum is a reduce-scatter.
     """
     t, h = block.tokens, block.hidden
-    cast = _cast(block, f"{name}.cast.grad", CAST_TRANSPOSED * t * width)
+    cast = _cast(block, f"{name}.cast.grad", t * width, transposed=True)
     dgrad = Gemm(f"{name}.dgrad", t, h, width, role="dgrad", calls=2, fp8=block.fp8)
-    wgrad = (*_cast(block, f"{name}.transpose", TRANSPOSE * t * h), *_weight_gradient(block, name, width, h))
+    wgrad = (*_transpose(block, f"{name}.transpose", t * h), *_weight_gradient(block, name, width, h))
     if block.tp == 1:
         return (*cast, dgrad, *wgrad)
     behind = len(wgrad) if block.overlap_tp else 0
@@ -132,11 +140,11 @@ def row_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator
     t, h = block.tokens, block.hidden
     wgrad = _weight_gradient(block, name, h, width)
     if block.tp == 1 or not block.sequence_parallel:
-        cast = _cast(block, f"{name}.cast.grad", CAST_TRANSPOSED * t * h)
+        cast = _cast(block, f"{name}.cast.grad", t * h, transposed=True)
         return (*cast, Gemm(f"{name}.dgrad", t, width, h, role="dgrad", calls=2, fp8=block.fp8), *wgrad)
-    cast = _cast(block, f"{name}.cast.grad", CAST * t * h / block.tp)
+    cast = _cast(block, f"{name}.cast.grad", t * h / block.tp, transposed=False)
     split = _splits(block)
     rows, pieces = (t // block.tp, block.tp) if split else (t, 1)
     dgrad = Gemm(f"{name}.dgrad", rows, width, h, pieces, role="dgrad", calls=2, fp8=block.fp8)
-    transpose = _cast(block, f"{name}.transpose", TRANSPOSE * t * h)
+    transpose = _transpose(block, f"{name}.transpose", t * h)
     return (*cast, *enter(block, name, behind=1 if split else 0), dgrad, *transpose, *wgrad)

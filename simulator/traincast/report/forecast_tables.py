@@ -63,7 +63,12 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
         else:
             yield name, _number(100 * share), "%", counted
     yield "tokens per GPU", _number(rates.tokens_per_s_per_gpu), "1/s", None
-    yield "interval", None, "s", "none yet; the profile states the residual of each constant"
+    found = forecast.interval
+    if found is None:
+        yield "interval", None, "s", "none: the profile has no residuals of whole steps"
+    else:
+        bounds = f"{_number(found.low_s).text} to {_number(found.high_s).text}"
+        yield "interval", bounds, "s", f"{100 * found.level:.0f} % of steps by {found.how}"
     need, limit = format_size(memory.worst.total_bytes), format_size(memory.limit_bytes)
     yield "memory", memory.verdict, None, f"stage {memory.worst.stage} needs {need} of {limit}"
     if memory.verdict == "does not fit":

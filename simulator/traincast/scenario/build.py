@@ -19,7 +19,7 @@ from traincast.mesh import (
 )
 from traincast.model import ModelShape
 from traincast.model.shape import hidden_per_head
-from traincast.recipe import Recipe
+from traincast.recipe import Recipe, TpOverlap
 from traincast.scenario import placement
 from traincast.scenario.cluster import open_cluster
 from traincast.scenario.context import check_context, context_fields, context_key_problems, splits_blocks
@@ -38,6 +38,7 @@ from traincast.scenario.sharded import (
     sharding_fields,
     sharding_problems,
 )
+from traincast.scenario.stack import with_stack_defaults
 from traincast.scenario.text import Keys, Places
 from traincast.scenario.types import ClusterSpec, Scenario
 from traincast.schedule import ANY_CHUNKS, SPLIT, TWO_CHUNKS, chunks_of_model, in_groups
@@ -76,8 +77,8 @@ class Draft:
 def build(draft: Draft) -> Scenario:
     """The scenario of a draft. Raises one UserError that reports all that clashes, each with place and
     fix."""
-    section, problems = draft.section, list[UserError]()
-    assumptions: list[str] = []
+    problems, assumptions = list[UserError](), list[str]()
+    section = with_stack_defaults(draft.section, assumptions)
     model = _model(draft, problems)
     cluster = _cluster(draft, problems)
     if model is None or cluster is None:
@@ -364,6 +365,8 @@ def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions
         sequence_parallel=shape.sequence_parallel,
         bucket_bytes=Recipe.bucket_bytes if training.bucket is None else training.bucket,
         stage_layers=_stage_layers(training, shape, model.layers),
+        overlap_tp=cast("TpOverlap | None", training.overlap_tp),
+        overlap_params=bool(training.overlap_params),
         **sharding_fields(training),
         **context_fields(training, mesh, assumptions),
         **chosen,

@@ -12,7 +12,7 @@ from traincast.errors import UserError
 from traincast.mesh.limits import MOST, MOST_RANKS
 from traincast.model import CONVENTIONS
 from traincast.model.shape import Norm, Positions
-from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, ContextKind, P2PMode, ScheduleName
+from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, ContextKind, P2PMode, ScheduleName, TpOverlap
 from traincast.recomputation import EXAMPLES, recomputation
 from traincast.units import parse_bandwidth, parse_size, parse_time
 
@@ -191,6 +191,8 @@ class TrainingSection(Section):
     attention: Annotated[str, _one_of(*get_args(AttentionKernel))] | None = None
     zero_stage: Annotated[StrictInt, Field(ge=0, le=3)] = 0
     overlap_dp: StrictBool | None = None
+    overlap_params: StrictBool | None = None
+    overlap_tp: Annotated[str, _one_of(*get_args(TpOverlap))] | None = None
     gradient_dtype: GradientType | None = None
     bucket: Size | None = None
     p2p: Annotated[str, _one_of(*get_args(P2PMode))] | None = None
@@ -199,6 +201,7 @@ class TrainingSection(Section):
     post_validation: StrictBool | None = None
     reshard_after_forward: StrictBool | None = None
     prefetch: Annotated[StrictInt, Field(ge=0, le=8)] | None = None
+    prefetch_bucket: Size | None = None
     fsdp_shard: Count | None = None
     reduce_dtype: GradientType | None = None
     no_sync: StrictBool | None = None

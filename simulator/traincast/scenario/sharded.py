@@ -9,7 +9,7 @@ from traincast.recipe import Recipe
 from traincast.scenario.schema import TrainingSection
 from traincast.scenario.text import Places
 
-_LEAST_STAGE: Final = {"fsdp_shard": 1, "reshard_after_forward": 3, "prefetch": 3}
+_LEAST_STAGE: Final = {"fsdp_shard": 1, "reshard_after_forward": 3, "prefetch": 3, "prefetch_bucket": 3}
 """Keys that say nothing below a ZeRO stage."""
 
 
@@ -32,6 +32,7 @@ def sharding_fields(training: TrainingSection) -> dict[str, Any]:
         "zero_stage": training.zero_stage,
         "reshard_after_forward": training.reshard_after_forward,
         "prefetch": Recipe.prefetch if training.prefetch is None else training.prefetch,
+        "prefetch_bytes": training.prefetch_bucket,
         "fsdp_shard": training.fsdp_shard,
         "reduce_dtype": training.reduce_dtype,
         "no_sync": training.no_sync,

@@ -9,10 +9,12 @@ from traincast.recipe import Recipe, ScheduleName
 from traincast.validate.context import context_of_row, offloaded
 from traincast.validate.rows import PublishedRow, RowSkippedError
 from traincast.validate.sharded import default_bucket, sharding_of_row, understood
+from traincast.validate.stack import messages_of_row, overlap_of_row, said, silent_fields
 
 if TYPE_CHECKING:
     from traincast.mesh import Mesh
     from traincast.model import ModelShape
+    from traincast.profile import Profile
 
 RECOMPUTE_MODES = ("none", "selective", "full")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -80,13 +82,16 @@ def refuse_unmodelled(row: PublishedRow) -> None:
             raise RowSkippedError(reason)
 
 
-def build_case(row: PublishedRow) -> Case:
-    """The case of a row. Raises RowSkippedError where an essential lacks, ShapeError for a wrong shape."""
+def build_case(row: PublishedRow, profile: "Profile | None" = None) -> Case:
+    """The case of a row; what the row does not state its profile's stack decides (`Profile.defaults`).
+
+    Raises RowSkippedError where an essential lacks, ShapeError for a wrong shape.
+    """
     refuse_unmodelled(row)
     notes: list[str] = []
     model = _model(row, notes)
     mesh = _mesh(row)
-    candidates = tuple(_candidates(row, model, mesh, notes))
+    candidates = tuple(_candidates(row, _Setting(model, mesh, profile), notes))
     if not candidates:
         raise RowSkippedError("no microbatch and no number of chunks that the shape allows")
     return Case(row, model, mesh, candidates, tuple(notes))
@@ -132,9 +137,23 @@ def _mesh(row: PublishedRow) -> "Mesh":
     return Mesh(tp=tp, cp=cp, pp=pp, dp=dp)
 
 
-def _candidates(row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: list[str]) -> Iterator[Candidate]:
+@dataclass(frozen=True)
+class _Setting:
+    """What a recipe is for, and the profile whose stack trains it."""
+
+    model: "ModelShape"
+    mesh: "Mesh"
+    profile: "Profile | None"
+
+
+def _candidates(row: PublishedRow, setting: _Setting, notes: list[str]) -> Iterator[Candidate]:
     """Every recipe that the row leaves possible; what is stated has one choice."""
+    model, mesh, profile = setting.model, setting.mesh, setting.profile
     base = replace(_base_recipe(row, model, notes), **context_of_row(row, model, mesh, notes))
+    if silent := silent_fields(row, base, profile, mesh.tp):
+        base = replace(base, **silent)
+        notes.append(said(cast("Profile", profile), silent))
+    base = replace(base, **overlap_of_row(row, profile, mesh.tp))
     microbatches = _microbatches(row, base.global_batch, mesh.dp)
     chunks = _chunk_counts(row, model.layers, mesh.pp)
     modes = _recompute_modes(row)
@@ -159,6 +178,7 @@ def _candidates(row: PublishedRow, model: "ModelShape", mesh: "Mesh", notes: lis
             vpp=vpp,
             schedule=_schedule(row, mesh.pp, vpp),
             stage_layers=split,
+            **messages_of_row(row, profile, vpp),
         )
         yield Candidate(recipe, tuple(chosen), tuple(note for note in (split_note, batch_note) if note))
 

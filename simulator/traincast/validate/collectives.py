@@ -1,8 +1,8 @@
 """Measured collectives against forecasts, a point, a curve and a kind of hardware at a time.
 
-Hardware, fabric and profile follow from a curve's own texts about GPU, network, counts and NCCL version; never from its
-times. A curve that a profile was fitted on is `fitted`, every other one with known hardware `scored`; spikes (slower than
-1.3 times the next larger size) are shown and left out of scores.
+Hardware, fabric and profile follow from a curve's own texts about GPU, network, counts and NCCL version; never from
+its times. A curve that a profile was fitted on is `fitted`, every other one with known hardware `scored`; spikes
+(slower than 1.3 times the next larger size) are shown and left out of scores.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +22,7 @@ from traincast.profile import Profile, shipped_profiles
 Status = Literal["scored", "fitted", "skipped"]
 LARGE_BYTES = 64 * 2**20
 """From here on bandwidth alone counts."""
+NCCL_TESTS = "nccl-tests"
 LEAST_SIZES = 8
 """Sizes of a curve from which on its mean error says something."""
 
@@ -70,8 +71,8 @@ class CollectiveScore:
 class CurveScore:
     """One curve: its hardware and profile, and the errors of its points, spikes left out.
 
-    `harness`: what timed it (nccl-tests, a runtime's table, a framework's kernel trace). `covered_pct`: share of points
-    inside the interval.
+    `own_fabric`: the profile is that of the curve's fabric, not the nearest one. `harness`: what timed it
+    (nccl-tests, a runtime's table, a framework's kernel trace). `covered_pct`: share of points inside the interval.
     """
 
     curve_id: str
@@ -89,6 +90,7 @@ class CurveScore:
     worst_pct: float | None
     bias_pct: float | None
     covered_pct: float | None
+    own_fabric: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class CollectiveReport:
 
     def overall(self) -> dict[str, object]:
         """Medians over nccl-tests curves of at least 8 sizes, all of them and those that were not fitted."""
-        long = [c for c in self.curves if c.status != "skipped" and c.sizes >= LEAST_SIZES and c.harness == "nccl-tests"]
+        long = [
+            c for c in self.curves if c.status != "skipped" and c.sizes >= LEAST_SIZES and c.harness == NCCL_TESTS
+        ]
         errors = [c.mean_abs_pct for c in long if c.mean_abs_pct is not None]
         held_out = [c.mean_abs_pct for c in long if c.mean_abs_pct is not None and c.status == "scored"]
         inside = [row for row in self.rows if row.status == "scored" and row.low_us is not None]
@@ -182,9 +186,10 @@ def _curve(curve: Curve) -> tuple[list[CollectiveScore], CurveScore]:
     except (NoPlaceError, TraincastError) as error:
         reason = error.message if isinstance(error, TraincastError) else str(error)
         rows = [_skipped(curve, point, reason) for point in curve.points]
-        return rows, _curve_score(curve, "", "", "skipped", rows)
+        return rows, _curve_score(curve, ("", ""), "skipped", rows)
     status: Status = "fitted" if curve.id in fitted_curves() else "scored"
-    return rows, _curve_score(curve, setting.place.gpu.name, profile.name, status, rows)
+    score = _curve_score(curve, (setting.place.gpu.name, profile.name), status, rows)
+    return rows, replace(score, own_fabric=note is None)
 
 
 def _skipped(curve: Curve, point: CurvePoint, reason: str) -> CollectiveScore:
@@ -202,8 +207,9 @@ def _point(setting: Setting, profile: Profile, point: CurvePoint, note: str | No
     reasons += [f"profile {profile.name}", note, *setting.notes]
     if not setting.launch:
         reasons.append(f"who launched is not told: {launch_of(setting, profile)}")
-    interval = profile.intervals.get("collective")
-    band = interval.band(point.size_bytes) if interval else None
+    interval = profile.intervals.get("inside" if setting.place.span.nodes == 1 else "across")
+    known = note is None and _harness(curve.nccl) == NCCL_TESTS
+    band = interval.band(point.size_bytes) if interval and known else None
     return CollectiveScore(
         curve_id=curve.id,
         size_bytes=point.size_bytes,
@@ -218,9 +224,8 @@ def _point(setting: Setting, profile: Profile, point: CurvePoint, note: str | No
     )
 
 
-def _curve_score(
-    curve: Curve, gpu: str, profile: str, status: Status, rows: Sequence[CollectiveScore]
-) -> CurveScore:
+def _curve_score(curve: Curve, priced: tuple[str, str], status: Status, rows: Sequence[CollectiveScore]) -> CurveScore:
+    gpu, profile = priced
     used = [row for row in rows if row.status != "skipped"]
     errors = [row.error_pct for row in used if row.error_pct is not None]
     large = [row.error_pct for row in used if row.error_pct is not None and row.size_bytes >= LARGE_BYTES]
@@ -246,7 +251,7 @@ def _curve_score(
 def _harness(version: str) -> str:
     """What timed a curve, as far as the text about NCCL's version tells."""
     text = version.lower()
-    return "XLA table" if "xla" in text else "kernel trace" if "kineto" in text else "nccl-tests"
+    return "XLA table" if "xla" in text else "kernel trace" if "kineto" in text else NCCL_TESTS
 
 
 def _covered(rows: Sequence[CollectiveScore]) -> float | None:

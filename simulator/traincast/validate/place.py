@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from traincast.validate.rows import PublishedRow, RowSkippedError
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from traincast.catalog import Gpu
     from traincast.profile import Profile
     from traincast.topology import Cluster, NodeRequest
+
+
+_JAX: Final = "jax_xla"
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,14 @@ def place_of(row: PublishedRow) -> Place:
     cluster = cluster_of(request, nodes)
     # what is not known about the network does not matter inside a node
     notes = usual_node(request).assumptions if nodes > 1 else ()
-    profile, note = find_profile(gpu.name, row.text("stack") or None)
+    profile, note = find_profile(gpu.name, _stack(row))
     return Place(cluster, gpu, profile, (*notes, *((note,) if note else ())))
+
+
+def _stack(row: PublishedRow) -> str | None:
+    """The stack of a row; a benchmark suite's rows that ran in JAX are none of its PyTorch ones."""
+    stack = row.text("stack")
+    return f"{stack} ({_JAX})" if stack and row.text("remark") == _JAX else stack or None
 
 
 @lru_cache(maxsize=128)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from traincast.errors import TraincastError, UsageError
-from traincast.validate.build import RECOMPUTE_MODES, Candidate, Case, build_case
+from traincast.validate.build import RECOMPUTE_MODES, Candidate, Case, build_case, refuse_unmodelled
 from traincast.validate.layer import ONE_LAYER, layer_time
 from traincast.validate.measured import printed_time, time_from_rate
 from traincast.validate.place import Place, fitted_profiles, place_of
@@ -107,7 +107,9 @@ def prepare_row(row: PublishedRow) -> Prepared:
     try:
         measured, note = printed_time(row)
         notes = (note,) if note else ()
-        case, place = build_case(row), place_of(row)
+        refuse_unmodelled(row)
+        place = place_of(row)
+        case = build_case(row, place.profile)
         if measured is None:
             measured, note = time_from_rate(row, case.model)
             notes = (note,) if note else ()

@@ -19,6 +19,10 @@ _KEEPS_GATHERED: Final = ("FSDP", "Llama3-herd")
 """Stacks whose stage 2 shards parameters too, but does not drop them after the forward pass (SHARD_GRAD_OP)."""
 
 
+DEEPSPEED_PREFETCH_BYTES: Final = 2 * 5e8
+"""DeepSpeed's stage3_prefetch_bucket_size, 5e8 parameters in half precision."""
+
+
 def sharding_of_row(row: PublishedRow, notes: list[str]) -> dict[str, Any]:
     """Fields of the recipe about sharded data parallelism, as far as row and stack tell them.
 
@@ -35,6 +39,9 @@ def sharding_of_row(row: PublishedRow, notes: list[str]) -> dict[str, Any]:
     if stage == 2 and any(name in stack for name in _KEEPS_GATHERED):
         found |= {"zero_stage": 3, "reshard_after_forward": False}
         notes.append("stage 2 of this stack: parameters are sharded, and kept from the forward to the backward pass")
+    if row.text("remark") == "deepspeed_zero3":
+        found["prefetch_bytes"] = DEEPSPEED_PREFETCH_BYTES
+        notes.append("DeepSpeed's default: 5e8 parameters are gathered ahead (stage3_prefetch_bucket_size)")
     reduced = next((kind for name, kind, _ in _REDUCED if name in stack), None)
     if reduced is not None and row.text("precision") not in ("fp16", "fp32"):
         found["reduce_dtype"] = reduced

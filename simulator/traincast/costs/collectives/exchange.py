@@ -5,9 +5,9 @@ import math
 from traincast.costs.collectives.network import NetworkConstants, Wires, across_efficiency
 from traincast.costs.collectives.option import Choice, Terms
 
-
 LL_BLOCK_BYTES = 16384
-"""Largest block that goes with LL (NCCL_P2P_LL_THRESHOLD, nccl enqueue.cc); larger ones go Simple, after a handshake."""
+"""Largest block that goes with LL (NCCL_P2P_LL_THRESHOLD, nccl enqueue.cc); larger ones go Simple, after a
+handshake."""
 
 
 def exchange_choice(size_bytes: float, w: Wires, c: NetworkConstants) -> Choice:

@@ -78,8 +78,8 @@ class NvlsCaps:
 
     `link_fraction`: share of the raw NVLink rate that the search gives a GPU's links (20.6 of 25 GB/s a link on H100,
     40.1 of 50 on B200). `speeds_inside`, `speeds_across`: speeds that the search tries for one head [bytes/s].
-    `efficiency`: share of the links that multicast reaches (2.28 and later). `tree`: cap of NVLSTree per head on 2 nodes
-    and on 3 and more. `least_ranks`: ranks of a domain below which NVLS is not used even where it is asked for.
+    `efficiency`: share of the links that multicast reaches (2.28 and later). `tree`: cap of NVLSTree per head on 2
+    nodes and on 3 and more. `least_ranks`: ranks of a domain below which NVLS is not used even where it is asked for.
     """
 
     link_fraction: float

@@ -13,8 +13,8 @@ NIC_EFFICIENCY = 0.96
 
 @dataclass(frozen=True)
 class NvlsConstants:
-    """NVLink SHARP: factors on NCCL's latency and on the bandwidth of multicast, the mixing term, and the share by which
-    the latency grows with each doubling of the domain beyond 8 GPUs."""
+    """NVLink SHARP: factors on NCCL's latency and on the bandwidth of multicast, the mixing term, and the share by
+    which the latency grows with each doubling of the domain beyond 8 GPUs."""
 
     latency_factor: float = 1.0
     growth: float = 0.0
@@ -24,9 +24,9 @@ class NvlsConstants:
 
 @dataclass(frozen=True)
 class ExchangeConstants:
-    """All-to-all: `launch_s` beyond that of a collective, `handshake_s` of blocks that go Simple, `peer_s` for each further
-    peer, factors on the bandwidth inside and across nodes, the mixing term, and what copying a rank's own block costs as a
-    share of sending it."""
+    """All-to-all: `launch_s` beyond that of a collective, `handshake_s` of blocks that go Simple, `peer_s` for each
+    further peer, factors on the bandwidth inside and across nodes, the mixing term, and what copying a rank's own
+    block costs as a share of sending it."""
 
     launch_s: float = 0.0
     handshake_s: float = 0.0
@@ -41,10 +41,10 @@ class ExchangeConstants:
 class FabricConstants:
     """What a fabric adds to NCCL's picture of it.
 
-    `hop_s`: latency of a network hop beyond NCCL's and the span's (a plug-in's own; virtual machines); `ring_hop_s`: the
-    same again in rings. `wire`: share of the NIC rate that NCCL assumes which the fabric carries. `overlap`: latency
-    and transfer of a ring of n ranks join as (L^p + X^p)^(1/p) with p = 1 + overlap * log2(n/8): 0 adds them, and the
-    longer the ring, the closer they come to their maximum; up to 8 ranks they add up.
+    `hop_s`: latency of a network hop beyond NCCL's and the span's (a plug-in's own; virtual machines); `ring_hop_s`:
+    the same again in rings. `wire`: share of the NIC rate that NCCL assumes which the fabric carries. `overlap`:
+    latency and transfer of a ring of n ranks join as (L^p + X^p)^(1/p) with p = 1 + overlap * log2(n/8): 0 adds them,
+    and the longer the ring, the closer they come to their maximum; up to 8 ranks they add up.
     """
 
     hop_s: float = 0.0
@@ -147,7 +147,7 @@ def wires(span: Span, c: NetworkConstants) -> Wires:
         return Wires(span.ranks, 1, span.ranks, inside, c.caps.channels, 0.0, "node", 0, nvlink, link)
     across = span.inter_bytes_per_s * NIC_EFFICIENCY
     bus = min(link, across) if span.ranks_per_node > 1 else across
-    channels = max(span.inter_bytes_per_s / span.nic_bytes_per_s, 1.0)
+    channels = min(max(span.inter_bytes_per_s / span.nic_bytes_per_s, 1.0), c.rules.most_channels)
     node_class = 1 if span.nodes == 2 else 2
     nvlink = span.ranks_per_node == 1 or link > FASTEST_PCIE_BYTES_PER_S
     holds: Holding = "node"

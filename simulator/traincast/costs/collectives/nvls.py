@@ -4,10 +4,11 @@ The switches add up what GPUs send (multimem loads) and copy what they get (mult
 ranks; it changed from version to version, so the time takes the rates of its newest tables, which agree with
 measurements, and for one domain the traffic on a GPU's links:
 
-An all-reduce of S bytes over n GPUs gives each GPU one share S/n to reduce. Every GPU's port sends its whole buffer to
-the switches as the heads load it (S), and the reduced share once as a multicast store (S/n). So S (1 + 1/n) bytes leave
-each port, and the algorithm bandwidth is B n/(n+1). On 5 to 8 H100 that gives bus bandwidths of 420, 432, 441 and
-448 GB/s times one factor of 1.00 to 1.07 against the 420, 440, 460 and 480 measured (github.com/NVIDIA/nccl issue 1455).
+An all-reduce of S bytes over n GPUs gives each GPU one share S/n to reduce. Every GPU's port sends its whole buffer
+to the switches as the heads load it (S), and the reduced share once as a multicast store (S/n). So S (1 + 1/n) bytes
+leave each port, and the algorithm bandwidth is B n/(n+1). On 5 to 8 H100 that gives bus bandwidths of 420, 432, 441
+and 448 GB/s times one factor of 1.00 to 1.07 against the 420, 440, 460 and 480 measured (github.com/NVIDIA/nccl issue
+1455).
 """
 
 import math
@@ -21,9 +22,9 @@ OPS = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 
 def nvls_allowed(op: str, w: Wires, c: NetworkConstants) -> bool:
-    """Whether NVLS is among NCCL's candidates: a generation, a version and a domain that have it, and more than two ranks
-    in the domain. All-gather and reduce-scatter have it inside one domain of at most 32 GPUs; across domains only
-    all-reduce has a tree."""
+    """Whether NVLS is among NCCL's candidates: a generation, a version and a domain that have it, and more than two
+    ranks in the domain. All-gather and reduce-scatter have it inside one domain of at most 32 GPUs; across domains
+    only all-reduce has a tree."""
     if not (c.nvls_on and w.nvlink and op in OPS and has_nvls(c.nccl, c.generation)) or w.ranks_per_node <= 2:
         return False
     return op == "all_reduce" or (w.nodes == 1 and w.ranks <= NVLS_HEADS)
@@ -76,9 +77,9 @@ def nvls_tuner_bytes_per_s(op: str, w: Wires, c: NetworkConstants) -> float:
 def nvls_rates(op: str, w: Wires, table: NvlsCaps) -> tuple[float, float]:
     """Algorithm bandwidth [bytes/s] as the network allows (infinite on one domain), and as the links and switches do.
 
-    On one domain B n/(n+1) for all-reduce and B for the others, B the links' rate times multicast's efficiency (module
-    docstring). The tree sends each byte out of a node once on two nodes and twice beyond, and its channels carry at most
-    the newest tables' rate.
+    On one domain B n/(n+1) for all-reduce and B for the others, B the links' rate times multicast's efficiency
+    (module docstring). The tree sends each byte out of a node once on two nodes and twice beyond, and its channels
+    carry at most the newest tables' rate.
     """
     local = w.ranks_per_node
     links = w.link_bytes_per_s * table.link_fraction * table.efficiency

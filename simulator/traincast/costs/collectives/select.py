@@ -39,8 +39,9 @@ def options(op: str, size_bytes: float, w: Wires, c: NetworkConstants) -> list[C
 
 
 def _free(option: Choice, op: str) -> bool:
-    """Whether NCCL takes an option by itself: all-gather and reduce-scatter use NVLS only where it is asked for. Their
-    times on 4 to 72 GPUs of an NVL72 domain are those of rings, 1.4 us a rank (calibration/measured/collectives.csv)."""
+    """Whether NCCL takes an option by itself: all-gather and reduce-scatter use NVLS only where it is asked for.
+    Their times on 4 to 72 GPUs of an NVL72 domain are those of rings, 1.4 us a rank
+    (calibration/measured/collectives.csv)."""
     return op == "all_reduce" or option.algorithm != "nvls"
 
 

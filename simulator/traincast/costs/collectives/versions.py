@@ -98,7 +98,7 @@ class Rules:
     `ring_network_steps`: network steps per round are N + this; `plateau`: factor on the latency of a multi-node Simple
     ring all-reduce once chunks are full; `tree_ll128`: LL128's share of the Simple tree (one node, several);
     `overhead`: hops inside nodes cost at least the CPU's network overhead when the group crosses nodes;
-    `lone_ring_hop`: with one GPU a node the ring pays the tree's network hop.
+    `lone_ring_hop`: with one GPU a node the ring pays the tree's network hop; `most_channels`: what a group may have.
     """
 
     minor: int
@@ -109,6 +109,7 @@ class Rules:
     tree_ll128: tuple[float, float]
     overhead: bool
     lone_ring_hop: bool
+    most_channels: float
 
 
 @lru_cache(maxsize=256)
@@ -148,6 +149,7 @@ def rules_of(version: str) -> Rules:
         tree_ll128=(7 / 9, 0.915 if minor < 18 else 120 / 128),
         overhead=minor >= 18,
         lone_ring_hop=minor >= 23,
+        most_channels=64.0 if minor >= 25 else 32.0,
     )
 
 

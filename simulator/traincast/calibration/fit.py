@@ -1,0 +1,212 @@
+"""Robust least squares of a profile's constants from measurements.
+
+Minimises soft-L1 of log(forecast / measured) over all cases, with a weak prior on every constant: the base profile's
+value, or a usual one where the base only assumes it, and a spread that covers what other machines show. A constant that
+the data do not narrow to less than half of its prior's spread is not told by them; it stays at its prior, and the rest
+is fitted again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from traincast.profile import Profile
+
+Floats = npt.NDArray[np.float64]
+
+CASE_SPREAD: Final = 0.10
+"""Log error at which soft-L1 turns from square to linear: two clusters of one type differ by about as much."""
+
+TOLD_BELOW: Final = 0.5
+"""Standard error of a constant over its prior's spread below which data have told it."""
+
+AT_BOUND: Final = 1e-3
+"""A value nearer to a bound than this share of its prior's spread is at the bound."""
+
+SENSITIVE: Final = 0.02
+"""A case counts for a constant where its forecast moves by this share when the constant moves by its prior's spread."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Prior of a constant in SI: spread, bounds, and a value to take where the base profile only assumes one."""
+
+    spread: float
+    low: float
+    high: float
+    value: float | None = None
+
+    def start(self, base: Profile, name: str) -> float:
+        """The prior's value under a base profile."""
+        constant = base.constants[name]
+        usual = self.value is not None and constant.kind == "assumed"
+        value = self.value if usual and self.value is not None else constant.value
+        return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Measured seconds of many cases, the log or table that each is from, and their forecasts under a profile."""
+
+    time_s: Floats
+    group: tuple[str, ...]
+    forecast: Callable[[Profile], Floats]
+
+    def log_error(self, profile: Profile) -> Floats:
+        """log(forecast / measured) of every case."""
+        return np.asarray(np.log(self.forecast(profile) / self.time_s))
+
+
+@dataclass(frozen=True)
+class FittedConstant:
+    """One constant: value and standard error in SI, whether the data told it, how many cases of which groups did, and
+    whether it differs from the base's."""
+
+    name: str
+    value: float
+    error: float
+    told: bool
+    cases: int
+    groups: tuple[str, ...]
+    changed: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a fit found: the profile with its values, the constants, correlations of those told, and log residuals."""
+
+    profile: Profile
+    constants: tuple[FittedConstant, ...]
+    correlation: Floats
+    data: Data
+    log_error: Floats
+
+    @property
+    def told(self) -> tuple[FittedConstant, ...]:
+        """The constants that data told."""
+        return tuple(one for one in self.constants if one.told)
+
+    def errors_by_group(self) -> Mapping[str, float]:
+        """Mean absolute error of each group, as a share."""
+        error = np.abs(np.expm1(self.log_error))
+        group = np.array(self.data.group)
+        return {name: float(error[group == name].mean()) for name in dict.fromkeys(self.data.group)}
+
+
+def fit_constants(data: Data, base: Profile, priors: Mapping[str, Prior], names: Iterable[str] | None = None) -> Fit:
+    """Fits the named constants (all of `priors` without names); those that no data tell stay at their priors."""
+    wanted = [name for name in (priors if names is None else names) if name in priors]
+    given, open_names = base, _moved(data, base, {name: priors[name] for name in wanted})
+    while True:
+        values, errors, covariance = _solve(data, base, {name: priors[name] for name in open_names})
+        over = {name: e / priors[name].spread for name, e in zip(open_names, errors, strict=True)}
+        vague = [name for name, share in over.items() if share > TOLD_BELOW]
+        if not vague:
+            break
+        worst = max(vague, key=lambda name: over[name])
+        open_names = [name for name in open_names if name != worst]
+        base = _with(base, [worst], [priors[worst].start(base, worst)])
+    fitted = _with(base, open_names, values)
+    moves = _moves(data, fitted, {name: priors[name] for name in open_names})
+    constants = [
+        _told(data, name, priors[name], (values[k], errors[k]), moves[:, k]) for k, name in enumerate(open_names)
+    ]
+    constants += [
+        FittedConstant(name, base[name], priors[name].spread, False, 0, (), base[name] != given[name])
+        for name in wanted
+        if name not in open_names
+    ]
+    scale = np.sqrt(np.diag(covariance))
+    place = list(priors)
+    return Fit(
+        profile=fitted,
+        constants=tuple(sorted(constants, key=lambda one: place.index(one.name))),
+        correlation=np.asarray(covariance / np.outer(scale, scale)),
+        data=data,
+        log_error=data.log_error(fitted),
+    )
+
+
+def _with(base: Profile, names: Sequence[str], values: Sequence[float] | Floats) -> Profile:
+    return base.replaced(**{name.replace(".", "__"): float(v) for name, v in zip(names, values, strict=True)})
+
+
+def _moved(data: Data, base: Profile, priors: Mapping[str, Prior]) -> list[str]:
+    """The constants that change any forecast at all."""
+    before = data.forecast(base)
+    found = []
+    for name, prior in priors.items():
+        start = prior.start(base, name)
+        other = start + prior.spread if start + prior.spread <= prior.high else start - prior.spread
+        after = data.forecast(_with(base, [name], [other]))
+        if np.abs(np.log(after / before)).max(initial=0.0) > SENSITIVE:
+            found.append(name)
+    return found
+
+
+def _solve(data: Data, base: Profile, priors: Mapping[str, Prior]) -> tuple[Floats, Floats, Floats]:
+    """Values, standard errors and covariance [SI], of the best of several starts."""
+    from scipy.optimize import least_squares
+
+    names = list(priors)
+    if not names:
+        return np.zeros(0), np.zeros(0), np.zeros((0, 0))
+    start = np.array([priors[name].start(base, name) for name in names])
+    spread = np.array([priors[name].spread for name in names])
+    low = (np.array([priors[name].low for name in names]) - start) / spread
+    high = (np.array([priors[name].high for name in names]) - start) / spread
+    robust = _soft_l1(lambda z: data.log_error(_with(base, names, start + spread * z)))
+    step = [1e-3] * len(names)
+    found = min(
+        (least_squares(robust, z, bounds=(low, high), x_scale=1.0, diff_step=step) for z in _starts(low, high)),
+        key=lambda solution: solution.cost,
+    )
+    cases = len(data.time_s)
+    jacobian, residual = np.asarray(found.jac)[:cases], np.asarray(found.fun)[:cases]
+    variance = max(float((residual**2).sum() / max(cases - len(names), 1)), 1e-6)
+    covariance = np.linalg.inv(jacobian.T @ jacobian / variance + np.eye(len(names)))
+    errors = spread * np.sqrt(np.diag(covariance))
+    return start + spread * np.asarray(found.x), errors, np.asarray(covariance * np.outer(spread, spread))
+
+
+def _starts(low: Floats, high: Floats) -> Iterator[Floats]:
+    """Where the search begins: at the priors, and at four patterns of one spread up or down."""
+    place = np.arange(len(low))
+    for pattern in (0, 1, 2, 3, 4):
+        sign = np.zeros(len(low)) if pattern == 0 else np.where((place * pattern // 2 + pattern) % 2 == 0, 1.0, -1.0)
+        yield np.clip(1e-3 + 0.9 * sign, low + 1e-6, high - 1e-6)
+
+
+def _soft_l1(log_error: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+    """Residuals whose squares sum to twice the soft-L1 loss of the cases, and the priors', a unit each.
+
+    2 (sqrt(1 + u^2) - 1) = r^2 for u = error / spread of a case.
+    """
+
+    def residual(z: Floats) -> Floats:
+        u = log_error(z) / CASE_SPREAD
+        r = np.sign(u) * np.sqrt(2.0 * (np.sqrt(1.0 + u * u) - 1.0))
+        return np.concatenate([r, z])
+
+    return residual
+
+
+def _moves(data: Data, fitted: Profile, priors: Mapping[str, Prior]) -> Floats:
+    """Change of log forecasts when each constant moves by its prior's spread, to first order."""
+    before = data.log_error(fitted)
+    columns = [
+        (data.log_error(_with(fitted, [name], [fitted[name] + 0.01 * prior.spread])) - before) * 100.0
+        for name, prior in priors.items()
+    ]
+    return np.stack(columns, axis=1) if columns else np.zeros((len(before), 0))
+
+
+def _told(data: Data, name: str, prior: Prior, found: tuple[float, float], moves: Floats) -> FittedConstant:
+    value, error = found
+    sensitive = np.flatnonzero(np.abs(moves) > SENSITIVE)
+    groups = dict.fromkeys(data.group[k] for k in sensitive)
+    at_bound = next((b for b in (prior.low, prior.high) if abs(value - b) < AT_BOUND * prior.spread), value)
+    return FittedConstant(name, float(at_bound), float(error), True, len(sensitive), tuple(groups))

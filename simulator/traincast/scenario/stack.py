@@ -1,0 +1,41 @@
+"""What the stack of a scenario's profile does where the scenario is silent."""
+
+from typing import Any, Final
+
+from traincast.errors import DataError
+from traincast.profile import load_profile
+from traincast.scenario.schema import ScenarioSection
+
+_SHARDED: Final = ("overlap_params", "bucket")
+"""Keys that say something of a sharded optimiser only."""
+
+
+def with_stack_defaults(section: ScenarioSection, assumptions: list[str]) -> ScenarioSection:
+    """The section with the defaults of its profile in place of what it does not state, each an assumption.
+
+    A scenario that names no profile leaves its own defaults as they are; a profile that cannot be read is reported
+    where it is used.
+    """
+    if section.profile is None:
+        return section
+    try:
+        profile = load_profile(section.profile)
+    except DataError:
+        return section
+    shape, training = section.parallelism, section.training
+    stack = profile.stack_defaults(shape.tp, shape.vpp)
+    stage = training.zero_stage if "zero_stage" in training.model_fields_set else stack.get("zero_stage", 0)
+    silent = {"gradient_dtype": training.precision == "fp16", **dict.fromkeys(_SHARDED, stage not in (1, 2))}
+    filled: dict[str, dict[str, Any]] = {"parallelism": {}, "training": {}}
+    for name, value in stack.items():
+        part, own = ("parallelism", shape) if name == "sequence_parallel" else ("training", training)
+        if name not in own.model_fields_set and not silent.get(name, False):
+            filled[part][name] = value
+            said = f"{value / 1e6:.0f} MB" if name == "bucket" else str(value).lower()
+            assumptions.append(f"{part}.{name} not stated: {said}, as the stack of {profile.name} does")
+    return section.model_copy(
+        update={
+            "parallelism": shape.model_copy(update=filled["parallelism"]),
+            "training": training.model_copy(update=filled["training"]),
+        }
+    )
