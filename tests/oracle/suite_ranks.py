@@ -7,6 +7,7 @@ spoil an operation of PyTorch on one rank, as a broken machine or backend would.
 
 import json
 import os
+import platform
 import signal
 import socket
 import sys
@@ -25,7 +26,9 @@ WORLD = 4
 
 
 def spoil(spec: dict, rank: int) -> None:
-    """Breaks what the run is told to find."""
+    """Breaks what the run is told to find; `nodes` of two ranks each have names of their own."""
+    if spec.get("nodes"):
+        platform.node = lambda: f"secret-node-{rank // 2}"
     if spec.get("wrong") == rank:
         right = dist.all_reduce
 

@@ -40,7 +40,12 @@ def runs(tmp_path_factory):
         {"arguments": [*main, "--budget", "90", "--resume"], "file": str(file["main"]), "interrupt_after": 90},
         {"arguments": [*main, "--budget", "90", "--resume"]},
         {"arguments": [*experts, "--budget", "30"], "missing": True},
-        {"arguments": [*spoilt, "--ops", "all_reduce,broadcast", "--budget", "20"], "wrong": 1, "slow": 2},
+        {
+            "arguments": [*spoilt, "--ops", "all_reduce,broadcast", "--budget", "20"],
+            "wrong": 1,
+            "slow": 2,
+            "nodes": True,
+        },
         {"arguments": [*spoilt, "--budget", "20"]},
         {"arguments": [*spoilt, "--budget", "20", "--resume", "--dp", "1"]},
     ]
@@ -113,7 +118,7 @@ def test_a_wrong_result_is_caught_and_a_slow_rank_named(runs):
     wrong = [problem["what"] for problem in problems if problem["kind"] == "wrong"]
     assert wrong
     assert all(what.startswith("all_reduce gave ") for what in wrong)
-    host = entries(path)[0]["hosts"][0]
+    host = entries(path)[0]["hosts"][1]  # ranks 2 and 3 are on the second node
     slow = [problem["what"] for problem in problems if problem["kind"] == "slow"]
     assert any(what.startswith(f"rank 2 on {host} computes ") for what in slow)
     imported = import_file(path)
@@ -168,7 +173,12 @@ def test_nothing_private_is_in_the_files(runs):
         text = path.read_text(encoding="utf-8")
         for private in (platform.node(), str(path.parent), os.getcwd(), "127.0.0.1", f"/{getpass.getuser()}/"):
             assert private not in text
-        assert len(entries(path)[0]["hosts"]) == 1
+        assert "secret-node" not in text
+    run = entries(runs["file"]["spoilt"])[0]
+    assert (len(set(run["hosts"])), run["nodes"]) == (2, 2)
+    assert len(entries(runs["file"]["main"])[0]["hosts"]) == 1
+    nodes = {(e["params"]["family"], e["nodes"]) for e in entries(runs["file"]["spoilt"]) if e["kind"] == "collective"}
+    assert {("world", 2), ("tp", 1), ("dp", 2)} <= nodes
 
 
 def test_the_command_starts_the_suite_with_torchrun(tmp_path):

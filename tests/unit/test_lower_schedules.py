@@ -164,3 +164,10 @@ def test_traffic_counts_each_message_once() -> None:
     assert found["zb-v"].calls == 2 * (2 * p - 2) * m / p
     assert found["dualpipe"].calls == 2 * (p - 1) * m / p
     assert found["interleaved"].calls == 2 * (2 * p - 1) * m / p
+
+
+def test_buckets_grow_with_the_ranks_that_reduce_them() -> None:
+    """Megatron-Core: max(40 M, 1 M x dp) gradients, unless a size is stated; here two bytes each."""
+    assert job("1f1b", Mesh(pp=4, dp=2)).bucket_bytes == 160e6
+    assert job("1f1b", Mesh(pp=1, dp=128)).bucket_bytes == 256e6
+    assert job("1f1b", Mesh(pp=1, dp=128), bucket_bytes=25 * 2.0**20).bucket_bytes == 25 * 2.0**20

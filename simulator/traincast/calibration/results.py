@@ -96,9 +96,10 @@ def _curves(one: FileImport, stated: Stated) -> Iterator[Curve]:
             params = dict(record.params)
             key = (record.run.index, record.op, record.ranks, record.nodes, record.algo, record.proto)
             found.setdefault((*key, params.get("family"), params.get("mode")), []).append(record)
-    for key, records in found.items():
+    for records in found.values():
         first = records[0]
-        family = f" {key[6]}" if key[6] else ""
+        named = dict(first.params).get("family")
+        family = f" {named}" if named else ""
         yield Curve(
             id=f"{one.file} run {first.run.index}{family} {first.op} {first.ranks}",
             gpu=stated.gpu or first.run.gpu or "",

@@ -16,6 +16,7 @@ import typer
 from traincast import __version__
 from traincast.cli import (
     calibrate,
+    calibrate_fit,
     calibrate_run,
     compare,
     mesh,
@@ -43,7 +44,7 @@ app = typer.Typer(
 )
 topology_app = typer.Typer(help="Clusters: list them, show and draw one, check its wiring.", rich_markup_mode=None)
 mesh_app = typer.Typer(rich_markup_mode=None)
-calibrate_app = typer.Typer(help="Calibration: read measurements that exist.", rich_markup_mode=None)
+calibrate_app = typer.Typer(help="Calibration: measure, read what exists, fit a profile, compare.", rich_markup_mode=None)
 report_app = typer.Typer(help="Tables, figures and timelines.", rich_markup_mode=None)
 
 app.command("predict")(predict.predict)
@@ -64,6 +65,9 @@ report_app.command("schedules")(report_schedules.schedules)
 app.add_typer(mesh_app, name="mesh")
 calibrate_app.command("run")(calibrate_run.run)
 calibrate_app.command("import")(calibrate.import_)
+calibrate_app.command("fit")(calibrate_fit.fit)
+calibrate_app.command("show")(calibrate_fit.show)
+calibrate_app.command("check")(calibrate_fit.check)
 app.add_typer(report_app, name="report")
 app.add_typer(calibrate_app, name="calibrate")
 app.add_typer(topology_app, name="topology")

@@ -72,7 +72,7 @@ def _gather_s(book: "CostBook", part: ChunkPart, spans: Mapping[str, Span]) -> f
     """
     job, elements = book.job, _parameters(book, part)
     width = 1 if job.recipe.precision == "fp8" and job.profile.traits.fp8_params and part.layers else ACTIVATION_BYTES
-    count = math.ceil(elements * job.recipe.reduce_bytes / job.recipe.bucket_bytes) if part.layers else 1
+    count = math.ceil(elements * job.recipe.reduce_bytes / job.bucket_bytes) if part.layers else 1
     size = elements * float(width) / count
     return count * book.collective_s("all_gather", size, family_of("dp", spans), spans)
 

@@ -197,7 +197,7 @@ class CostBook:
 
     def bucketed_s(self, size: float, spans: Mapping[str, Span]) -> float:
         """The same in buckets of the recipe's size, one after the other."""
-        count = max(1, math.ceil(size / self.job.recipe.bucket_bytes))
+        count = max(1, math.ceil(size / self.job.bucket_bytes))
         return count * self.reduce_s(size / count, spans)
 
     def stage_parameters(self, stage: int) -> int:

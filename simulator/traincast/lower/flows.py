@@ -199,8 +199,8 @@ def message_bytes(job: Job) -> float:
 
 def bucket_move(book: CostBook, bucket: ReduceBucket, group: Span) -> Move:
     """Transfer part of a gradient bucket: of its collectives, which run one after the other."""
-    recipe, size = book.job.recipe, bucket.bytes_per_rank
-    count = 1 if bucket.chunk is None else max(1, math.ceil(size / recipe.bucket_bytes))
+    size = bucket.bytes_per_rank
+    count = 1 if bucket.chunk is None else max(1, math.ceil(size / book.job.bucket_bytes))
     op = "all_reduce" if book.sharding.sums_whole or book.sharding.shards == 1 else "reduce_scatter"
     one = slowest(collective_move(op, size / count, group, network) for network in stacks(book, "dp"))
     return replace(one, seconds=count * one.seconds)

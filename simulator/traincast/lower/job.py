@@ -7,7 +7,7 @@ from traincast.mesh import Mesh
 from traincast.model.block import ACTIVATION_BYTES
 from traincast.model.shape import ModelShape
 from traincast.profile import Profile
-from traincast.recipe import Recipe
+from traincast.recipe import BYTES_PER_ELEMENT, Recipe
 from traincast.topology import Cluster
 
 
@@ -55,6 +55,16 @@ class Job:
         """Bytes of one microbatch's activations between layers, of the tokens that a context-parallel rank has."""
         tokens = self.recipe.microbatch * (self.recipe.sequence // self.mesh.cp)
         return float(tokens * self.model.hidden * ACTIVATION_BYTES)
+
+    @property
+    def bucket_bytes(self) -> float:
+        """Size of a gradient bucket: as stated, else Megatron-Core's max(40 M, 1 M x dp) elements, so that a ring over
+        many ranks still moves pieces worth its latency (megatron/core/distributed, DistributedDataParallelConfig)."""
+        recipe = self.recipe
+        if recipe.bucket_bytes != Recipe.bucket_bytes:
+            return recipe.bucket_bytes
+        width = BYTES_PER_ELEMENT[recipe.gradient_dtype]
+        return max(recipe.bucket_bytes, 1e6 * self.mesh.dp * self.mesh.cp * width)
 
     @property
     def overlaps_gradients(self) -> bool:

@@ -3,7 +3,7 @@
 Of each strategy every layout is tried with microbatches of up to eight sequences and the least recomputation that fits:
 less recomputation is never slower, as it only takes operators away. The recurrence ranks them, and the event engine
 confirms the fastest. PTD-P is swept as SC21's second takeaway has it: no more than `SPARE` times the model parallelism
-with which the model fits at all; stages are interleaved where that could make up for their bubble.
+with which the model fits at all, and with interleaved stages where their smaller bubble promises the fastest step.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +18,7 @@ from traincast.lower.seats import stage_memory_bytes
 from traincast.lower.unmodelled import refuse_unmodelled
 from traincast.memory import MemoryEstimate, Remedy, nearest_that_fits, overheads_of
 from traincast.mesh import Mesh
+from traincast.model.flops import step_flops
 from traincast.plan.checkpoint import Storage, bytes_per_parameter, checkpoint
 from traincast.plan.compared import NOT_APPLICABLE, Comparison, StrategyRow, layout_of, over_limit
 from traincast.plan.layouts import STRATEGIES, Setting, Strategy, overrides, plain, problems
@@ -28,8 +29,8 @@ MOST_MICROBATCH: Final = 8
 SPARE: Final = 4
 _MODES: Final = ("none", "selective", "full")
 _CHUNKS: Final = (2, 3, 4, 5)
-_SPLITS: Final = 3
-"""How many of the splits are tried with interleaved stages, and with how many chunks a stage."""
+_INTERLEAVED: Final = 6
+"""How many layouts with interleaved stages are tried."""
 
 _NEAREST: Final = "nearest that fits"
 _REMEDIES: Final = ("vpp", "microbatch", "recompute", "zero_stage", "sequence_parallel")
@@ -63,12 +64,6 @@ class _Candidate:
     def parts(self) -> int:
         """Parts that the model is cut into."""
         return self.job.mesh.tp * self.job.mesh.pp
-
-    @property
-    def ideal_s(self) -> float:
-        """The step without the bubble of 1F1B, which is (p - 1) / (m + p - 1) of it."""
-        m, p = self.job.microbatches, self.job.mesh.pp
-        return self.step_time_s * m / (m + p - 1)
 
     @property
     def rank(self) -> tuple[Any, ...]:
@@ -255,19 +250,31 @@ def _spare(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 
 
 def _interleaved(setting: Setting, timed: Sequence[_Candidate]) -> list[_Candidate]:
-    """Splits that would be the fastest if their bubble were gone, with several chunks a stage."""
-    if not timed:
-        return []
-    best = min(timed, key=lambda one: one.rank)
-    tempting = [one for one in timed if one.job.mesh.pp > 1 and one.ideal_s < best.step_time_s]
+    """The most promising of the splits with several chunks a stage: those that fit, and whose estimate is the fastest.
+
+    Notes
+    -----
+    Of a step of 1F1B a share (p - 1) / (m + p - 1) is bubble, and 1 / v of that is left with v chunks (SC21 §2.2.2);
+    more recomputation lengthens it as the FLOPs that are executed.
+    """
+    best = min(timed, key=lambda one: one.rank, default=None)
     found = []
-    for one in sorted(tempting, key=lambda one: one.ideal_s)[:_SPLITS]:
-        for chunks in _CHUNKS:
-            recipe = replace(one.job.recipe, vpp=chunks, schedule="interleaved")
-            job = replace(one.job, recipe=recipe)
+    for one in timed:
+        for chunks in _CHUNKS if one.job.mesh.pp > 1 else ():
+            job = replace(one.job, recipe=replace(one.job.recipe, vpp=chunks, schedule="interleaved"))
             if next(problems(job), None) is None:
-                found.append(_lightest(setting, job))
-    return [one for one in found if one.memory.verdict != "does not fit"]
+                other = _lightest(setting, job)
+                m, p = job.microbatches, job.mesh.pp
+                left = (m + (p - 1) / chunks) / (m + p - 1) * _executed(other.job) / _executed(one.job)
+                found.append(replace(other, step_time_s=left * one.step_time_s))
+    fit = [one for one in found if best and not over_limit(one.memory) and one.step_time_s < best.step_time_s]
+    return sorted(fit, key=lambda one: one.rank)[:_INTERLEAVED]
+
+
+def _executed(job: Job) -> float:
+    """FLOPs that a step executes."""
+    recipe = job.recipe
+    return step_flops(job.model, recipe.global_batch, recipe.sequence, "hardware", recipe.recompute)
 
 
 def _refusal(one: _Candidate) -> str:

@@ -1,0 +1,104 @@
+"""Calibrations as tables: what a fit told, measured against forecast, what changed."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from traincast.report.tables import Table
+
+if TYPE_CHECKING:
+    from traincast.calibration.calibrate import Calibration
+    from traincast.calibration.compare import Case, Change
+    from traincast.profile import Profile
+
+CASE_COLUMNS = ("group", "op", "size_bytes", "measured_us", "forecast_us", "error_pct", "how")
+
+
+def fit_tables(found: "Calibration") -> tuple[Table, ...]:
+    """What each constant is now and who told it, how well each log is matched, and the intervals."""
+    rows: list[tuple[object, ...]] = []
+    errors: list[tuple[object, ...]] = []
+    for fit in found.fits:
+        for one in fit.constants:
+            if one.told:
+                rows.append(
+                    (one.name, *_scaled(one.name, one.value, one.error), "measured", one.cases, len(one.groups))
+                )
+            elif one.changed:
+                rows.append((one.name, *_scaled(one.name, one.value, None), "prior", 0, 0))
+        errors += [(name, 100.0 * error) for name, error in fit.errors_by_group().items()]
+    columns = ("constant", "value", "unit", "standard error", "from", "cases", "logs")
+    tables = [Table("Constants", columns, tuple(rows)), Table("Logs", ("log", "mean |error| %"), tuple(errors))]
+    bands = tuple(
+        (kind, _upper(band.up_to_bytes), band.low, band.high, interval.level, interval.how)
+        for kind, interval in found.intervals
+        for band in interval.bands
+    )
+    if bands:
+        names = ("collectives", "up to", "measured/forecast from", "to", "level", "how")
+        tables.append(Table("Intervals", names, bands))
+    return tuple(tables)
+
+
+def constants_table(profile: "Profile") -> Table:
+    """The constants of a profile with their evidence."""
+    rows = tuple(
+        (one.name, *_scaled(one.name, one.value, None)[:2], one.kind, one.residual, one.source)
+        for one in profile.constants.values()
+    )
+    return Table(f"Profile {profile.name}", ("constant", "value", "unit", "kind", "residual", "source"), rows)
+
+
+def show_tables(cases: "Sequence[Case]", form: str) -> tuple[Table, ...]:
+    """Measured against forecast: every case, and on screen also the mean error of each group."""
+    rows = tuple(
+        (
+            case.group,
+            case.op,
+            int(case.size_bytes) if case.size_bytes else None,
+            case.measured_s * 1e6,
+            case.forecast_s * 1e6,
+            100.0 * (case.forecast_s / case.measured_s - 1.0),
+            case.how,
+        )
+        for case in cases
+    )
+    points = Table("Measured against forecast", CASE_COLUMNS, rows)
+    if form == "csv":
+        return (points,)
+    groups: dict[str, list[float]] = {}
+    for case in cases:
+        groups.setdefault(case.group, []).append(100.0 * abs(case.forecast_s / case.measured_s - 1.0))
+    means = tuple((name, len(errors), sum(errors) / len(errors)) for name, errors in groups.items())
+    return (points, Table("By log", ("log", "cases", "mean |error| %"), means))
+
+
+def shown_payload(cases: "Sequence[Case]", profile: "Profile") -> dict[str, Any]:
+    """The cases as JSON shows them."""
+    return {"profile": profile.name, "cases": [{**vars(case), "ratio": case.ratio} for case in cases]}
+
+
+def changes_table(found: "Sequence[Change]", profile: "Profile") -> Table:
+    """What changed against a profile."""
+    columns = ("op", "where", "sizes", "cases", "measured/forecast", "usual from", "to", "verdict")
+    rows = tuple(
+        (one.op, one.where, one.sizes, one.cases, one.median_ratio, one.low, one.high, one.verdict) for one in found
+    )
+    return Table(f"Against profile {profile.name}", columns, rows)
+
+
+def changes_payload(found: "Sequence[Change]") -> dict[str, Any]:
+    """The changes as JSON shows them."""
+    return {"changes": [{**vars(one), "verdict": one.verdict} for one in found]}
+
+
+def _scaled(name: str, value: float, error: float | None) -> tuple[object, ...]:
+    from traincast.profile import CONSTANTS
+
+    unit, scale = ("us", 1e-6) if CONSTANTS[name][0] == "time" else ("", 1.0)
+    return value / scale, unit, None if error is None else error / scale
+
+
+def _upper(size_bytes: float) -> str:
+    from traincast.units import format_size
+
+    return "any size" if size_bytes == float("inf") else format_size(size_bytes)
