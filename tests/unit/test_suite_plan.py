@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 from itertools import groupby
+from types import SimpleNamespace
 
 import pytest
+from on_gpu import machine_name
 from suite import judge as judging
 from suite.groups import measured_families, shape_of
 from suite.judge import judge, named, slow_again, throttled
@@ -14,6 +16,11 @@ from suite.meta import host_label, run_entry, safe_command, safe_environment, to
 from suite.options import FULL_S, OPS, QUICK_S, parse, size_bytes
 from suite.plan import Item, Site, build, ladder, reference
 from suite.store import StoreError, open_store
+from train_step import CATALOGUE, scenario_text
+
+from traincast.catalog import load_catalog
+from traincast.forecast import forecast
+from traincast.scenario import load_scenario
 
 
 def plan(*arguments, world=8, gpu=True):
@@ -261,3 +268,15 @@ def test_keys_stay_the_same_from_run_to_run():
     item = Item(1, "collectives", "all_reduce", "tp", "alone", "fp32", 1024)
     assert item.key == "collectives/all_reduce/tp/alone/fp32/1024"
     assert item.reduced == "collectives/all_reduce/tp/alone/fp32"
+
+
+def test_a_measured_step_becomes_a_scenario_that_can_be_forecast(tmp_path):
+    """What train_step.py writes beside its records; the driver's names of GPUs lead to those of the catalogue."""
+    size = SimpleNamespace(layers=12, hidden=2048, heads=16, vocab=51200, sequence=2048, microbatch=4, microbatches=2)
+    for gpu in ("NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA H100 80GB HBM3"):
+        path = tmp_path / "step.yaml"
+        path.write_text(scenario_text(size, gpu, 123456.0, True), encoding="utf-8")
+        found = forecast(load_scenario(path))
+        assert found.step_time_s > 0
+    assert set(CATALOGUE.values()) <= set(load_catalog().gpus)
+    assert machine_name("NVIDIA H100 80GB HBM3") == "nvidia-h100-80gb-hbm3"
