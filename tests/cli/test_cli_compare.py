@@ -13,18 +13,21 @@ ROW = {
 
 
 def test_json_and_csv_hold_the_same_figures(run, small):
-    found = json.loads(run("compare", small, "--gpus", "16", "--format", "json").out)
+    options = (small, "--shard", "4", "--storage-rate", "1 GB/s", "--node-storage-rate", "500 MB/s")
+    found = json.loads(run("compare", *options, "--format", "json").out)
     assert {"scenario", "gpus", "strategies", "assumptions"} <= set(found)
-    assert found["gpus"] == 16
+    assert found["gpus"] == 8
     assert all(set(row) >= ROW for row in found["strategies"])
-    lines = list(csv.DictReader(io.StringIO(run("compare", small, "--gpus", "16", "--format", "csv").out)))
+    lines = list(csv.DictReader(io.StringIO(run("compare", *options, "--format", "csv").out)))
     assert [line["strategy"] for line in lines] == [row["strategy"] for row in found["strategies"]]
     for line, row in zip(lines, found["strategies"], strict=True):
         assert float(line["step_time_s"]) == row["step_time_s"]
         assert float(line["checkpoint_bytes"]) == row["checkpoint"]["bytes"]
         assert float(line["tflops_model"]) == row["tflops_per_gpu"]["model"]
         assert row["exposed_s"] == pytest.approx(sum(row["exposed_by_axis_s"].values()))
-        assert row["layout"]["tp"] * row["layout"]["pp"] * row["layout"]["dp"] == 16
+        assert row["layout"]["tp"] * row["layout"]["pp"] * row["layout"]["dp"] == 8
+        # all on one node, which carries half of what the file system takes
+        assert row["checkpoint"]["save_s"] == pytest.approx(row["checkpoint"]["bytes"] / 500e6)
 
 
 def test_a_row_can_be_predicted(run, small):
@@ -46,15 +49,6 @@ def test_tables_name_conventions_checkpoints_and_what_does_not_apply(run, small,
     assert "file system: 100 GB/s in all, 25.0 GB/s a node" in out
     assert run("compare", small, "-o", tmp_path / "found.txt").code == 0
     assert (tmp_path / "found.txt").read_text(encoding="utf-8") == out
-
-
-def test_storage_rates_scale_the_times(run, small):
-    def saved(*options: str) -> dict[str, float]:
-        found = json.loads(run("compare", small, *options, "--format", "json").out)
-        return {row["strategy"]: row["checkpoint"]["save_s"] for row in found["strategies"] if row["checkpoint"]}
-
-    slow, fast = (saved("--storage-rate", f"{rate} GB/s", "--node-storage-rate", f"{rate} GB/s") for rate in ("1", "2"))
-    assert slow == {name: pytest.approx(2 * seconds) for name, seconds in fast.items()}
 
 
 @pytest.mark.parametrize(

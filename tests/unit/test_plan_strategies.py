@@ -12,8 +12,8 @@ from traincast.lower import lower
 from traincast.mesh import fsdp_mesh, hsdp_mesh
 from traincast.model import total_parameters
 from traincast.plan.compared import Comparison, StrategyRow
-from traincast.plan.layouts import STRATEGIES, Setting, plain
-from traincast.plan.strategies import Ask, compare
+from traincast.plan.layouts import STRATEGIES, Strategy
+from traincast.plan.strategies import Ask, compare, consider, setting_of
 from traincast.report.tables import plain as as_json
 from traincast.scenario import Scenario, load_scenario
 
@@ -48,7 +48,7 @@ def found(small: Path) -> Comparison:
 @pytest.fixture(scope="module")
 def seventy(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     """Llama 2 70B on 64 A100 of 40 GB."""
-    job = {"model": "llama2-70b", "gpu": "A100-40GB-SXM", "nodes": 8, "gpus": 64, "batch": 128, "sequence": 4096}
+    job = {"model": "llama2-70b", "gpu": "A100-40GB-SXM", "nodes": 8, "gpus": 64, "batch": 64, "sequence": 4096}
     return compare(load_scenario(scenario(tmp_path_factory.mktemp("seventy"), **job)))
 
 
@@ -80,12 +80,15 @@ def test_a_row_is_the_forecast_of_its_layout(found: Comparison, small: Path, nam
     "keys",
     [
         (("training.zero_stage", "3"), ("training.fsdp_shard", "8"), ("training.prefetch", "2")),
-        (("parallelism.tp", "2"), ("parallelism.dp", "8"), ("parallelism.order", "dp-tp-cp-ep-pp")),
-        (("parallelism.pp", "4"), ("parallelism.dp", "4"), ("training.schedule", "zb-h1")),
+        (
+            ("parallelism", "{tp: 2, pp: 2, dp: 4, order: dp-tp-cp-ep-pp, placement: '8-15,0-7'}"),
+            ("training.schedule", "zb-h1"),
+        ),
+        (("profile", "h100-nemo-megatroncore2025"), ("cluster", "{gpu: H100-80GB-SXM, nodes: 2}")),
     ],
 )
 def test_what_the_scenario_says_of_its_own_layout_is_laid_over(small: Path, keys: tuple[tuple[str, str], ...]) -> None:
-    """Sharding, order and schedule of the file, and another number of nodes, do not leak into other strategies."""
+    """Sharding, order, schedule and stack of the file, and another number of nodes, do not leak into layouts."""
     for one in compare(load_scenario(small, keys), Ask(gpus=32)).rows:
         again = load_scenario(small, (*keys, *one.sets))
         assert again.mesh.world == 32
@@ -116,9 +119,9 @@ def test_sub_meshes_are_cut_as_the_mesh_cuts_them(found: Comparison, small: Path
 
 def test_the_least_recomputation_is_never_slower(small: Path) -> None:
     """What the search rests on: recomputation only adds operators."""
-    setting = _setting(load_scenario(small))
-    for strategy in STRATEGIES:
-        for job in strategy.layouts(setting)[:4]:
+    _, setting = setting_of(load_scenario(small), Ask())
+    for one in STRATEGIES:
+        for job in one.layouts(setting)[:4]:
             seconds = [_step_s(replace(job, recipe=replace(job.recipe, recompute=mode))) for mode in MODES]
             assert seconds == sorted(seconds)
 
@@ -126,9 +129,14 @@ def test_the_least_recomputation_is_never_slower(small: Path) -> None:
 MODES = ("none", "selective", "full")
 
 
-def _setting(loaded: Scenario) -> Setting:
-    job = prepare(loaded).job
-    return Setting(replace(job, recipe=plain(job)), loaded.mesh, loaded.recipe)
+def alone(loaded: Scenario, name: str, ask: Ask | None = None) -> StrategyRow:
+    """One strategy without the others."""
+    wish = ask or Ask()
+    return consider(setting_of(loaded, wish), strategy(name), wish)
+
+
+def strategy(name: str) -> Strategy:
+    return next(one for one in STRATEGIES if one.name == name)
 
 
 def _step_s(job: object) -> float:
@@ -140,14 +148,14 @@ def _step_s(job: object) -> float:
 @pytest.mark.parametrize("name", ["DDP", "HSDP"])
 def test_the_fastest_of_all_microbatches_and_recomputations_is_found(small: Path, name: str) -> None:
     """Against trying each, on a GPU that is full: microbatches of 8 fit with recomputation only."""
-    model = ("model", "{hidden: 2048, layers: 24, heads: 16, vocab: 51200}")
+    model = ("model", "{hidden: 2048, layers: 72, heads: 16, vocab: 51200}")
     loaded = load_scenario(small, (model, ("training.global_batch", "256"), ("training.sequence", "2048")))
-    (job,) = next(one for one in STRATEGIES if one.name == name).layouts(_setting(loaded))
+    (job,) = strategy(name).layouts(setting_of(loaded, Ask())[1])
     recipes = [replace(job.recipe, microbatch=size, recompute=mode) for size in (1, 2, 4, 8) for mode in MODES]
     jobs = [replace(job, recipe=recipe) for recipe in recipes]
     fit = [one for one in jobs if memory_of(one).worst.total_bytes <= one.gpu.memory_bytes]
     assert len(fit) < len(jobs)
-    assert row(compare(loaded), name).forecast.step_time_s == min(map(_step_s, fit))
+    assert alone(loaded, name).forecast.step_time_s == min(map(_step_s, fit))
 
 
 def test_sharding_takes_states_by_the_number_of_ranks(found: Comparison) -> None:
@@ -188,12 +196,9 @@ def test_what_leaves_a_node(found: Comparison) -> None:
 
 def test_shard_groups_as_asked_for(small: Path) -> None:
     """--shard 4: HSDP replicates four groups, FSDP on a sub-mesh has four stages."""
-    asked = compare(load_scenario(small), Ask(shard=4))
-    hsdp, sub = row(asked, "HSDP").layout, row(asked, "FSDP on a sub-mesh").layout
-    assert (hsdp.shard, hsdp.replicate) == (4, 4)
-    assert (sub.shard, sub.pp) == (4, 4)
-    assert row(asked, "HSDP").checkpoint.files == 4
-    assert row(asked, "FSDP on a sub-mesh").checkpoint.files == 16
+    hsdp, sub = (alone(load_scenario(small), name, Ask(shard=4)) for name in ("HSDP", "FSDP on a sub-mesh"))
+    assert (hsdp.layout.shard, hsdp.layout.replicate, hsdp.checkpoint.files) == (4, 4, 4)
+    assert (sub.layout.shard, sub.layout.pp, sub.checkpoint.files) == (4, 4, 16)
 
 
 def test_plain_ddp_cannot_hold_70b_on_40_gb(seventy: Comparison) -> None:
@@ -219,9 +224,9 @@ def test_the_nearest_that_fits_does_fit(seventy: Comparison, tmp_path: Path) -> 
 
 def test_stages_are_interleaved_where_that_is_faster(tmp_path: Path) -> None:
     """Narayanan et al. 2021 (SC21), §2.2.2: v chunks a stage leave 1/v of the bubble."""
-    wide = "{hidden: 8192, layers: 32, heads: 32, vocab: 51200}"
-    path = scenario(tmp_path, model=wide, nodes=4, gpus=32, batch=64, sequence=2048)
-    one = row(compare(load_scenario(path)), "PTD-P")
+    wide = "{hidden: 16384, layers: 8, heads: 32, vocab: 51200}"
+    path = scenario(tmp_path, model=wide, batch=16, sequence=2048)
+    one = alone(load_scenario(path), "PTD-P")
     assert (one.layout.schedule, one.layout.pp > 1, one.layout.vpp > 1) == ("interleaved", True, True)
     once = [(key, value) for key, value in one.sets if key not in ("parallelism.vpp", "training.schedule")]
     assert forecast(load_scenario(path, once), engine="analytic").step_time_s > one.forecast.step_time_s
@@ -236,13 +241,13 @@ def test_stages_are_interleaved_where_that_is_faster(tmp_path: Path) -> None:
         ([], Ask(gpus=8), "FSDP on a sub-mesh", "that is FSDP", "--shard 4"),
         ([], Ask(gpus=1), "FSDP", "one rank has nobody to share with", "--gpus 2"),
         ([], Ask(gpus=1), "TP+FSDP", "no tp of 2 or more inside a node of 1 GPUs", "more GPUs"),
-        ([("training.global_batch", "8")], Ask(), "DDP", "global batch 8 is not a multiple of", "global batch 16"),
+        ([], Ask(gpus=64), "DDP", "global batch 32 is not a multiple of microbatch 1 * dp 64", "global batch 64"),
     ],
 )
 def test_what_does_not_apply_says_why(
     small: Path, keys: list[tuple[str, str]], ask: Ask, name: str, words: str, fix: str
 ) -> None:
-    one = row(compare(load_scenario(small, keys), ask), name)
+    one = alone(load_scenario(small, keys), name, ask)
     assert (one.verdict, one.layout, one.forecast) == ("not applicable", None, None)
     assert words in one.reason
     assert fix in one.fix

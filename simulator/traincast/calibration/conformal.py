@@ -48,7 +48,7 @@ def conformal_band(residuals: Sequence[Residual], up_to_bytes: float, level: flo
     order = np.argsort(values)
     below = np.cumsum(weights[order])
     tail = (1.0 - level) / 2.0
-    low = values[order][min(int(np.searchsorted(below, tail)), len(values) - 1)]
+    low = values[order][max(int(np.searchsorted(below, tail, side="right")) - 1, 0)]
     high = values[order][min(int(np.searchsorted(below, 1.0 - tail)), len(values) - 1)]
     return Band(up_to_bytes, float(low), float(high))
 

@@ -44,7 +44,9 @@ app = typer.Typer(
 )
 topology_app = typer.Typer(help="Clusters: list them, show and draw one, check its wiring.", rich_markup_mode=None)
 mesh_app = typer.Typer(rich_markup_mode=None)
-calibrate_app = typer.Typer(help="Calibration: measure, read what exists, fit a profile, compare.", rich_markup_mode=None)
+calibrate_app = typer.Typer(
+    help="Calibration: measure, read what exists, fit a profile, compare.", rich_markup_mode=None
+)
 report_app = typer.Typer(help="Tables, figures and timelines.", rich_markup_mode=None)
 
 app.command("predict")(predict.predict)

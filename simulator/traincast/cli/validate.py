@@ -68,6 +68,6 @@ def _collectives(files: list[Path] | None, max_mape: float | None, fmt: str | No
     emit(report.as_dict(), collective_tables(report, chosen_format(fmt, output)), fmt, output)
     above = [one for one in report.hardware if max_mape is not None and (one.scored_median_pct or 0.0) > max_mape]
     for one in above:
-        remark(f"{one.profile}: median error of its scored curves {one.scored_median_pct:.1f} % is above {max_mape:g} %")
+        remark(f"{one.profile}: median error of scored curves {one.scored_median_pct:.1f} % is above {max_mape:g} %")
     if above:
         raise typer.Exit(1)

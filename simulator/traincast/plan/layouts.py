@@ -9,8 +9,8 @@ References
     the model needs to fit).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from traincast.errors import ShapeError
@@ -27,14 +27,15 @@ DDP_BUCKET_BYTES: Final = 25 * 2.0**20
 @dataclass(frozen=True, eq=False)
 class Setting:
     """What layouts are cut from: a `job` whose ranks are all replicas, the scenario's own mesh and recipe (`given`,
-    `recipe`), the ranks of a shard group where that is asked for, and the `nodes` of a cluster that was cut or
-    extended."""
+    `recipe`), the ranks of a shard group where that is asked for, the `nodes` of a cluster that was cut or extended,
+    and what the `stack` of a named profile does by default (`Profile.stack_defaults`)."""
 
     job: Job
     given: Mesh
     recipe: Recipe
     shard: int | None = None
     nodes: int | None = None
+    stack: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def world(self) -> int:
@@ -55,9 +56,21 @@ class Setting:
         """The job with TP and PP, the rest data parallel, under a recipe with these fields."""
         mesh = replace(self.job.mesh, tp=tp, pp=pp, dp=self.world // (self.job.mesh.cp * tp * pp))
         schedule: ScheduleName = "none" if pp == 1 else "1f1b"
-        parallel = tp > 1 and (self.recipe.sequence_parallel if self.given.tp > 1 else True)
-        recipe = replace(self.job.recipe, schedule=schedule, sequence_parallel=parallel, **fields)
-        return replace(self.job, mesh=mesh, recipe=recipe)
+        if tp > 1 and self.given.tp > 1:
+            fields["sequence_parallel"] = self.recipe.sequence_parallel
+        elif tp > 1:
+            fields["sequence_parallel"] = self.stack.get("sequence_parallel", True)
+            fields["overlap_tp"] = self.stack.get("overlap_tp", self.recipe.overlap_tp)
+        return replace(self.job, mesh=mesh, recipe=replace(self.job.recipe, schedule=schedule, **fields))
+
+    def chunked(self, job: Job, chunks: int) -> Job:
+        """The job with interleaved stages; its messages overlap where those of the stack do."""
+        p2p = self.recipe.p2p if self.recipe.vpp > 1 else self.stack.get("p2p", job.recipe.p2p)
+        return replace(job, recipe=replace(job.recipe, vpp=chunks, schedule="interleaved", p2p=p2p))
+
+    def bucket_bytes(self, stages: Collection[int], default: float) -> float:
+        """The scenario's gradient bucket where its own ZeRO stage is one of these."""
+        return self.recipe.bucket_bytes if self.recipe.zero_stage in stages else default
 
     def fsdp(self, tp: int = 1, pp: int = 1, **fields: Any) -> Job:
         """The same under ZeRO-3, which gathers and drops as the scenario says where that is ZeRO-3 itself."""
@@ -81,10 +94,13 @@ class Strategy:
     sweeps: bool = False
 
 
-def plain(job: Job) -> Recipe:
-    """The recipe of a job without all that a strategy decides; batch, types and kernels stay."""
+def plain(recipe: Recipe, stack: Mapping[str, Any]) -> Recipe:
+    """A recipe without all that a strategy decides; batch, types and kernels stay.
+
+    A `stack` that overlaps messages does so where chunks interleave.
+    """
     return replace(
-        job.recipe,
+        recipe,
         microbatch=1,
         vpp=1,
         schedule="none",
@@ -94,6 +110,9 @@ def plain(job: Job) -> Recipe:
         zero_stage=0,
         fsdp_shard=None,
         overlap_dp=True,
+        overlap_params=False,
+        bucket_bytes=Recipe.bucket_bytes,
+        p2p=recipe.p2p if recipe.vpp == 1 or "p2p" not in stack else Recipe.p2p,
         prefetch=Recipe.prefetch,
         prefetch_bytes=None,
         reshard_after_forward=None,
@@ -102,7 +121,7 @@ def plain(job: Job) -> Recipe:
 
 
 def _ddp(setting: Setting) -> tuple[Job, ...]:
-    stated = setting.recipe.bucket_bytes
+    stated = setting.bucket_bytes((0,), Recipe.bucket_bytes)
     return (setting.on(bucket_bytes=DDP_BUCKET_BYTES if stated == Recipe.bucket_bytes else stated),)
 
 
@@ -160,8 +179,14 @@ def _tensor_fsdp(setting: Setting) -> tuple[Job, ...]:
 
 def _ptdp(setting: Setting) -> tuple[Job, ...]:
     layers, left = setting.job.model.layers, setting.world // setting.job.mesh.cp
+    alike = setting.recipe.zero_stage in (1, 2)
+    fields = {
+        "zero_stage": 1,
+        "overlap_params": setting.recipe.overlap_params if alike else bool(setting.stack.get("overlap_params")),
+        "bucket_bytes": setting.bucket_bytes((1, 2), setting.stack.get("bucket", Recipe.bucket_bytes)),
+    }
     return tuple(
-        setting.on(tp, pp, zero_stage=1)
+        setting.on(tp, pp, **fields)
         for tp in divisors(setting.node)
         if left % tp == 0
         for pp in divisors(left // tp)
@@ -216,25 +241,40 @@ _KEYS: Final = (
     *((f"parallelism.{name}", "recipe", name) for name in ("vpp", "sequence_parallel")),
     *(
         (f"training.{name}", "recipe", name)
-        for name in ("microbatch", "recompute", "zero_stage", "fsdp_shard", "prefetch", "reshard_after_forward")
+        for name in (
+            "microbatch",
+            "recompute",
+            "zero_stage",
+            "fsdp_shard",
+            "prefetch",
+            "reshard_after_forward",
+            "no_sync",
+        )
     ),
     ("training.prefetch_bucket", "recipe", "prefetch_bytes"),
     ("training.bucket", "recipe", "bucket_bytes"),
-    *((f"training.{name}", "recipe", name) for name in ("no_sync", "stage_layers", "post_validation")),
-    *((f"training.{name}", "recipe", name) for name in ("schedule", "overlap_dp", "p2p")),
+    *((f"training.{name}", "recipe", name) for name in ("overlap_params", "overlap_tp", "stage_layers")),
+    *((f"training.{name}", "recipe", name) for name in ("post_validation", "schedule", "overlap_dp", "p2p")),
 )
 """Key of a scenario file, and the field of mesh or recipe that it fills."""
 
 _ALWAYS: Final = ("parallelism.dp", "training.schedule", "training.overlap_dp", "training.p2p")
-"""Keys whose default depends on others."""
+_OF_STACK: Final = (
+    "parallelism.sequence_parallel",
+    *(f"training.{name}" for name in ("zero_stage", "bucket", "overlap_params", "overlap_tp")),
+)
+"""Keys whose default depends on others; on others and on the stack."""
 
 
 def overrides(setting: Setting, job: Job) -> tuple[tuple[str, str], ...]:
     """What to lay over the scenario (`--set KEY=VALUE`) so that it has a job's layout."""
     wanted, given = _values(job.mesh, job.recipe), _values(setting.given, setting.recipe)
-    nodes = () if setting.nodes is None else (("cluster.nodes", str(setting.nodes)),)
-    changed = [(key, value) for key, value in wanted.items() if key in _ALWAYS or value != given[key]]
-    return (*nodes, *((key, _text(key, value)) for key, value in changed))
+    above = [] if setting.nodes is None else [("cluster.nodes", str(setting.nodes))]
+    if setting.given.placement != job.mesh.placement:
+        above.append(("parallelism.placement", "null"))
+    always = (*_ALWAYS, *_OF_STACK) if setting.stack else _ALWAYS
+    changed = [(key, value) for key, value in wanted.items() if key in always or value != given[key]]
+    return (*above, *((key, _text(key, value)) for key, value in changed))
 
 
 def _values(mesh: Mesh, recipe: Recipe) -> dict[str, Any]:

@@ -82,10 +82,10 @@ def compare(
     """
     wish = ask or Ask()
     refuse_unmodelled(scenario.mesh, scenario.recipe)
-    prepared, setting = _setting(scenario, wish)
+    given = prepared, setting = setting_of(scenario, wish)
     rows: list[StrategyRow] = []
     for strategy in STRATEGIES:
-        rows.append(_row(prepared, setting, strategy, wish))
+        rows.append(consider(given, strategy, wish))
         advance(1)
     if all(row.verdict == NOT_APPLICABLE for row in rows):
         message = f"no strategy has a layout on {setting.world} GPUs; {rows[0].strategy}: {rows[0].reason}"
@@ -100,7 +100,7 @@ def compare(
     )
 
 
-def _setting(scenario: Scenario, ask: Ask) -> tuple[Prepared, Setting]:
+def setting_of(scenario: Scenario, ask: Ask) -> tuple[Prepared, Setting]:
     """The scenario with all its GPUs as replicas. Raises UserError for GPUs and groups that cannot be."""
     given = scenario.mesh
     world = given.world if ask.gpus is None else ask.gpus
@@ -120,9 +120,11 @@ def _setting(scenario: Scenario, ask: Ask) -> tuple[Prepared, Setting]:
         if ask.gpus is None:
             raise
         raise type(error)(error.message, where=error.where or "--gpus", fix=error.fix) from error
-    job = replace(prepared.job, recipe=plain(prepared.job))
+    profile = prepared.job.profile
+    stack = {name: one.value for name, one in profile.defaults.items()} if scenario.profile_name else {}
+    job = replace(prepared.job, recipe=plain(scenario.recipe, stack))
     nodes = None if spec == scenario.cluster else spec.nodes
-    return prepared, Setting(job, given, scenario.recipe, ask.shard, nodes)
+    return prepared, Setting(job, given, scenario.recipe, ask.shard, nodes, stack)
 
 
 def _check_groups(world: int, cp: int, ask: Ask) -> None:
@@ -148,8 +150,9 @@ def _holding(spec: ClusterSpec, world: int) -> ClusterSpec:
     return spec if nodes == spec.nodes else replace(spec, nodes=nodes, name=name)
 
 
-def _row(prepared: Prepared, setting: Setting, strategy: Strategy, ask: Ask) -> StrategyRow:
-    """The strategy in its fastest layout that fits, or why there is none."""
+def consider(given: tuple[Prepared, Setting], strategy: Strategy, ask: Ask) -> StrategyRow:
+    """One strategy in its fastest layout that fits, or why there is none; `given` is what `setting_of` gives."""
+    prepared, setting = given
     row = StrategyRow(strategy.name, strategy.meaning, NOT_APPLICABLE, "")
     try:
         sized, too_big = _sized(setting, strategy.layouts(setting))
@@ -261,7 +264,7 @@ def _interleaved(setting: Setting, timed: Sequence[_Candidate]) -> list[_Candida
     found = []
     for one in timed:
         for chunks in _CHUNKS if one.job.mesh.pp > 1 else ():
-            job = replace(one.job, recipe=replace(one.job.recipe, vpp=chunks, schedule="interleaved"))
+            job = setting.chunked(one.job, chunks)
             if next(problems(job), None) is None:
                 other = _lightest(setting, job)
                 m, p = job.microbatches, job.mesh.pp
