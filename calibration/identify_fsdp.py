@@ -1,13 +1,13 @@
 """Identify the constants of sharded stacks: `python calibration/identify_fsdp.py` prints what the profiles hold.
 
-All steps fit whole published steps, whose rows the profiles name. Physics comes from the GPU's own profile; free are the
-rates that a stack reaches of it, and never more than three of them:
+All steps fit whole published steps, whose rows the profiles name. Physics comes from the GPU's own profile; free are
+the rates that a stack reaches of it, and never more than three of them:
 
-1. llm-foundry on A100 (80 and 40 GB): products, memory-bound kernels, fused attention (FlashAttention-1: equal rates for heads
-   of 64 and 128 columns), from every fifth row;
+1. llm-foundry on A100 (80 and 40 GB): products, memory-bound kernels, fused attention (FlashAttention-1: equal rates
+   for heads of 64 and 128 columns), from every fifth row;
 2. llm-foundry on H100: the same;
-3. torchtitan on A100 and on H100: products and memory-bound kernels, from three and two rows; fused attention is PyTorch's
-   FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py);
+3. torchtitan on A100 and on H100: products and memory-bound kernels, from three and two rows; fused attention is
+   PyTorch's FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py);
 4. torchtitan on B200: products, from the one bf16 row there is;
 5. InternEvo on A100: products, and the network share of gradient groups beside TP 2, from four rows;
 6. DeepSpeed ZeRO-3 as in SC21 Table 2: the share of the network that its gathers and reductions reach, from two rows.
@@ -26,7 +26,7 @@ from traincast.validate import PublishedRow, published_files, read_published
 from traincast.validate.report import prepare_row
 
 WGRAD_RATIO, BACKWARD_RATIO = 0.95, 0.86
-"""Rates of weight-gradient products to others (identify_a100.py step 1) and of backward to forward attention (Dao 2023)."""
+"""Rates of weight-gradient products to others (identify_a100.py step 1), of backward attention to forward (Dao)."""
 
 TORCHTITAN_A100 = ("titan-old-0005", "titan-old-0009", "titan-old-0012")
 TORCHTITAN_H100 = ("titan-0019", "titan-0026")

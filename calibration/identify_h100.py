@@ -50,10 +50,11 @@ PRIORS = {
 }
 """Constant -> its prior and the prior's relative spread."""
 
+DGXC_MODELS = (("gpt3_175b", 128), ("llama31_8b", 8), ("nemotron4_15b", 16), ("llama31_405b_proxy62L", 128))
 DGXC_ROWS = (
-    *(f"dgxc_{model}_{kind}_{gpus}" for model, gpus in (("gpt3_175b", 128), ("llama31_8b", 8), ("nemotron4_15b", 16), ("llama31_405b_proxy62L", 128)) for kind in ("bf16", "fp8")),
+    *(f"dgxc_{model}_{kind}_{gpus}" for model, gpus in DGXC_MODELS for kind in ("bf16", "fp8")),
     "dgxc_llama31_405b_proxy8L_bf16_32",
-)  # fmt: skip
+)
 NEMO_ROWS = ("nemo-24.07-0005", "nemo-24.07-0007", "nemo-24.07-0009", "nemo-launcher-0002", "nemo-launcher-0003")
 GB200_ROWS = ("mlperf-5.0-0011", "mbridge_26.04.01_LLAMA3.1_405B_DGX-GB200_FP8_216")
 
@@ -130,8 +131,8 @@ def fitted(rows: Rows, profile: Profile, priors: dict[str, tuple[float, float]],
         return np.concatenate([rows.errors(at(profile, values(q))), ROW_SPREAD * (q - 1) / spread])
 
     found = values(least_squares(residual, np.ones(len(start)), diff_step=1e-2, bounds=(0.05, 20)).x)
-    left = rows.errors(at(profile, found))
-    print(f"{say}: mean error {100 * np.abs(left).mean():.1f} %, worst {100 * np.abs(left).max():.1f} %, {len(left)} rows")
+    left = 100 * np.abs(rows.errors(at(profile, found)))
+    print(f"{say}: mean error {left.mean():.1f} %, worst {left.max():.1f} %, {len(left)} rows")
     return found | ({"gemm.wgrad": WGRAD_RATIO * found["gemm.forward"]} if "gemm.forward" in found else {})
 
 
@@ -143,7 +144,7 @@ def stack_2025() -> dict[str, float]:
 def stack_2024() -> dict[str, float]:
     """Step 3: priors are what step 2 found."""
     later = load_profile("h100-nemo-megatroncore2025")
-    priors = {"gemm.forward": (later["gemm.forward"], 0.1), "memory.efficiency": (later["memory.efficiency"], 0.2)}
+    priors = {name: (later[name], 0.1) for name in ("gemm.forward", "memory.efficiency")}
     return fitted(ready(NEMO_ROWS), load_profile("h100-nemo-megatroncore2024"), priors, "3 stack of 2024")
 
 

@@ -166,7 +166,7 @@ class Forecast:
             "bubble": vars(self.bubble).copy(),
             "traffic": {**axes, "cross_node_share": self.cross_node_share},
             "memory": {**self.memory.as_dict(), "nearest_that_fits": self.nearest_that_fits},
-            "interval": {name: getattr(self.interval, name, None) for name in ("low_s", "high_s", "level", "how")},
+            "interval": {name: getattr(self.interval, name, None) for name in ("low_s", "high_s", "level")},
             "context_parallel": self.context_parallel.as_dict() if self.context_parallel else None,
             "link_losses": list(self.link_losses),
             "degraded": self.degraded.as_dict() if self.degraded else None,

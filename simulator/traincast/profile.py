@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from traincast.catalog import data_dir
-from traincast.errors import DataError
+from traincast.errors import DataError, UserError
 from traincast.units import parse_quantity
 
 CONSTANTS: Mapping[str, tuple[str, str]] = {
@@ -34,6 +34,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "memory.efficiency": ("ratio", "share of the memory bandwidth that elementwise kernels reach"),
     "kernel.fixed": ("time", "start and drain of one kernel on the device"),
     "host.call": ("time", "time of the host per framework call (Python, dispatcher, autograd, launch)"),
+    "host.update": ("time", "time of one node's cores to update a million parameters (Adam in single precision)"),
     "host.collective": ("time", "time of the host per collective"),
     "optimizer.bytes_per_parameter": ("count", "memory traffic of one optimiser step per local parameter"),
     "step.fixed": ("time", "time of a step outside its operators: data, logging, timers, synchronisation"),
@@ -91,8 +92,8 @@ DEFAULTS: Mapping[str, tuple[object, ...] | str] = {
     "gradient_dtype": ("fp32", "bf16", "fp16"),
     "bucket": "size",
 }
-"""What a profile may say that its stack does where a row or a scenario is silent, by the scenario's name for it, and the
-values that it may have (or the dimension of the quantity)."""
+"""What a profile may say that its stack does where a row or a scenario is silent, by the scenario's name for it, and
+the values that it may have (or the dimension of the quantity)."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,8 @@ class Constant:
 class Traits:
     """What a software stack does, as its sources say: not numbers to fit.
 
-    `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps. The others are fields of
-    `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more
+    `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps, and of fp8 products (Hopper's
+    need transposes). The others are fields of `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more
     than one stage (SC21's scripts use the overlapping DDP with one stage only).
     `launch_blocking`: the host waits for every kernel before it issues the next one (CUDA_LAUNCH_BLOCKING=1), so that
     nothing overlaps and each call's host time adds to its kernel's. `keeps_half_gradients`: half-precision gradients
@@ -129,6 +130,7 @@ class Traits:
     `early_stop`: recomputation ends with the last tensor that the backward pass reads (`lower.recompute`).
     `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
+    `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient.
     """
 
@@ -145,6 +147,7 @@ class Traits:
     copies_gathered: bool = True
     fused_loss: bool = False
     fp8_params: bool = False
+    one_connection: bool = False
 
 
 @dataclass(frozen=True)
@@ -309,7 +312,10 @@ def _defaults(raw: Mapping[str, Any], path: Path) -> dict[str, Default]:
 def _default(name: str, value: object, path: Path) -> object:
     allowed = DEFAULTS[name]
     if isinstance(allowed, str):
-        return parse_quantity(str(value), allowed)
+        try:
+            return parse_quantity(str(value), allowed)
+        except UserError as error:
+            raise DataError(f"default {name}: {error.message}", fix=error.fix, where=path.name) from error
     if (type(value), value) not in [(type(one), one) for one in allowed]:
         shown = ", ".join(str(one).lower() for one in allowed)
         raise DataError(f"default {name} cannot be {value!r}", fix=f"use one of {shown}", where=path.name)

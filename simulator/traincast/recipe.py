@@ -28,6 +28,8 @@ P2PMode = Literal["async", "blocking"]
 TpOverlap = Literal["none", "bulk", "split"]
 ContextKind = Literal["ring", "allgather", "ulysses", "usp", "burst"]
 
+OffloadedStates = Literal["none", "optimizer", "parameters"]
+
 BYTES_PER_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 
 
@@ -49,24 +51,27 @@ class Recipe:
     `recompute` is a text that `recomputation` understands. Of sharded data parallelism: `fsdp_shard` ranks share
     parameters, gradients and optimiser states as `zero_stage` says (None: all replicas), and the groups are replicas of
     each other (HSDP). Under ZeRO-3 `prefetch` layers are gathered ahead of the one that computes (0: none, gathers are
-    exposed), of each no more than `prefetch_bytes` (DeepSpeed, which also
-    reduces gradients matrix by matrix; None: whole layers, FSDP); with `reshard_after_forward` they are dropped after the forward pass and gathered again for the backward
-    one. None: dropped without a pipeline; in a pipeline kept for the whole step, gathered once (Llama 3, §3.3.2).
-    `no_sync`: gradients are summed locally and reduced behind the last microbatch only, else behind each. None: each
-    where they are sharded (ZeRO-2 and 3) and there is no pipeline. `reduce_dtype` is the type of gradients on the
-    wire (None: `gradient_dtype`).
+    exposed; None: one where `overlap_dp` is on). With `prefetch_bytes` it is matrices, no more of each than that
+    (DeepSpeed, which also reduces gradients matrix by matrix; None: whole layers, as FSDP). With
+    `reshard_after_forward` layers are dropped after the forward pass and gathered again for the backward one. None:
+    dropped without a pipeline; in a pipeline kept for the whole step, gathered once (Llama 3, §3.3.2). `no_sync`:
+    gradients are summed locally and reduced behind the last microbatch only, else behind each. None: each where they
+    are sharded (ZeRO-2 and 3) and there is no pipeline.
+    `reduce_dtype` is the type of gradients on the wire (None: `gradient_dtype`).
 
     `overlap_tp`: tensor-parallel collectives are exposed (`none`), run beside the backward products of column-parallel
     layers (`bulk`), or are also split into pieces beside pieces of the other products (`split`, sequence parallelism
     only; `model.linear`). None: as the profile's stack does. `overlap_params`: parameters that a sharded optimiser
     updated are gathered beside the next step's first forward passes, not behind the update.
 
-    Of context parallelism (`model.context`): `cp_kind` says how ranks see the rest of a sequence. `ring` passes blocks of
-    keys and values on, `allgather` gathers them, `ulysses` exchanges heads for tokens, `usp` does so among `cp_ulysses`
-    ranks and passes blocks between these, `burst` passes on what is smaller, over rings by node. `cp_inner` says which
-    of the two has neighbouring ranks where there are both. `cp_balance` gives each rank an early and a late part of the
-    sequence; `cp_keep_kv` keeps gathered keys and values for the backward pass. `offload_activations` is the share of
-    what a layer keeps that waits in the host's memory.
+    Of context parallelism (`model.context`): `cp_kind` says how ranks see the rest of a sequence. `ring` passes blocks
+    of keys and values on, `allgather` gathers them, `ulysses` exchanges heads for tokens, `usp` does so among
+    `cp_ulysses` ranks and passes blocks between these, `burst` passes on what is smaller, over rings by node.
+    `cp_inner` says which of the two has neighbouring ranks where there are both. `cp_balance` gives each rank an early
+    and a late part of the sequence; `cp_keep_kv` keeps gathered keys and values for the backward pass.
+    `offload_activations` is the share of what a layer keeps that waits in the host's memory. `offload_states`: the
+    optimiser's states and their update are on the host (`optimizer`), or the sharded parameters too (`parameters`,
+    ZeRO-3).
     """
 
     global_batch: int
@@ -87,7 +92,7 @@ class Recipe:
     stage_layers: tuple[int, ...] | None = None
     post_validation: bool = False
     reshard_after_forward: bool | None = None
-    prefetch: int = 1
+    prefetch: int | None = None
     prefetch_bytes: float | None = None
     fsdp_shard: int | None = None
     reduce_dtype: str | None = None
@@ -98,6 +103,7 @@ class Recipe:
     cp_balance: bool = True
     cp_keep_kv: bool = False
     offload_activations: float = 0.0
+    offload_states: OffloadedStates = "none"
     overlap_tp: TpOverlap | None = None
     overlap_params: bool = False
 
@@ -105,6 +111,11 @@ class Recipe:
     def recomputed(self) -> Recomputation:
         """What `recompute` says, in parts of a layer."""
         return recomputation(self.recompute)
+
+    @property
+    def gathers_ahead(self) -> int:
+        """Units of parameters that are gathered ahead of the one that computes."""
+        return int(self.overlap_dp) if self.prefetch is None else self.prefetch
 
     @property
     def reduce_bytes(self) -> int:

@@ -23,6 +23,12 @@ KEYS = {
 LABELS = ["compute", "recompute", "bubble", "tp", "cp", "ep", "pp", "dp", "optimizer", "host"]
 
 
+def test_without_residuals_of_steps_there_is_no_interval(run, small):
+    """A profile of a fabric prices collectives; whole steps have not been compared with it."""
+    outcome = run("predict", small, "--set", "profile=a100-azure-ndv4", "--format", "json")
+    assert json.loads(outcome.out)["interval"] == {"low_s": None, "high_s": None, "level": None}
+
+
 def test_json_has_the_keys_and_adds_up(run, small):
     outcome = run("predict", small, "--format", "json")
     assert (outcome.code, outcome.err) == (0, "")
@@ -33,7 +39,8 @@ def test_json_has_the_keys_and_adds_up(run, small):
     assert sum(found["breakdown_s"].values()) == pytest.approx(found["step_time_s"], rel=1e-12)
     for stage in found["breakdown_per_stage"]:
         assert sum(stage[label] for label in LABELS) == pytest.approx(found["step_time_s"], rel=1e-12)
-    assert found["interval"] == {"low_s": None, "high_s": None, "level": None}
+    assert found["interval"]["low_s"] <= found["step_time_s"] <= found["interval"]["high_s"]
+    assert found["interval"]["level"] == 0.8
     assert found["aggregate_pflops_convention"] == "hardware"
     assert len(found["memory"]["per_stage"]) == 2
     assert found["memory"]["verdict"] == "fits"

@@ -212,7 +212,7 @@ def test_plain_ddp_cannot_hold_70b_on_40_gb(seventy: Comparison) -> None:
     assert (ddp.layout.recompute, ddp.layout.microbatch) == ("full", 1)
     data = ddp.as_dict()
     assert all(data[key] is None for key in ("step_time_s", "tflops_per_gpu", "cross_node_share", "checkpoint"))
-    assert row(seventy, "FSDP").verdict == "fits"
+    assert row(seventy, "FSDP").verdict in ("fits", "borderline")
     assert row(seventy, "HSDP").reason.endswith("nearest that fits: tp 8, dp 8")
 
 

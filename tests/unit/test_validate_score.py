@@ -7,7 +7,10 @@ import pytest
 
 from traincast.model.flops import hardware_flops
 from traincast.model.shape import gpt
+from traincast.report.validation_tables import families_table
+from traincast.validate import PublishedRow, ValidationReport
 from traincast.validate.score import RowScore, family_scores, null_errors_pct, pearson, spearman
+from traincast.validate.studies import studies_of, with_regret
 
 # SC21 Table 1: hidden, layers, heads, GPUs, batch, printed TFLOP/s
 SC21 = (
@@ -106,3 +109,69 @@ def test_rank_correlation_takes_ties_at_their_mean_rank():
     found = spearman(np.array([1.0, 2.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, 4.0]))
     assert found == pytest.approx(4.5 / np.sqrt(4.5 * 5.0))
     assert pearson(np.ones(4), np.arange(4.0)) is None
+
+
+def published_row(row_id: str, **cells: object) -> PublishedRow:
+    return PublishedRow("f.csv", 2, {"id": row_id, "family": "f", **{name: str(cell) for name, cell in cells.items()}})
+
+
+def study_rows() -> tuple[list[PublishedRow], list[RowScore]]:
+    """Four shapes of one model on eight GPUs (one measured twice), two of another, one alone; seconds a step."""
+    job = {"model": "big", "hidden": 8192, "gpus": 8, "global_batch": 64}
+    rows = [
+        published_row("a", **job, tp=8),
+        published_row("b", **job, tp=4),
+        published_row("b2", **job, tp=4),
+        published_row("c", **{**job, "global_batch": 66}, tp=2),  # within 5 %: times count per sequence
+        published_row("d", **job, tp=1),
+        published_row("e", **{**job, "hidden": 4096, "model": "small"}, tp=8),
+        published_row("f", **{**job, "hidden": 4096, "model": "small"}, tp=4),
+        published_row("g", **{**job, "global_batch": 128}, tp=4),  # another batch, another job
+    ]
+    times = [(10.0, 11.0), (8.0, 10.0), (8.4, 10.2), (9.9, 9.9), (12.0, 12.0), (2.0, 2.0), (3.0, 2.5), (1.0, 1.0)]
+    return rows, [score(row.id, *pair) for row, pair in zip(rows, times, strict=True)]
+
+
+def test_studies_hold_the_shapes_of_one_model_on_the_same_gpus() -> None:
+    """DESIGN §10: rank correlation of shapes inside one study, regret of the predicted best against the measured."""
+    rows, scores = study_rows()
+    big, small = studies_of(scores, rows)
+    assert [shape.ids for shape in big.shapes] == [("a",), ("b", "b2"), ("d",), ("c",)]
+    assert (big.model, big.gpus, big.batch) == ("big", 8, 64)
+    # per sequence: predicted best c (9.9 / 66), measured best b (8.2 / 64)
+    assert (big.predicted_best.ids, big.measured_best.ids) == (("c",), ("b", "b2"))
+    assert big.regret_pct == pytest.approx(100 * ((9.9 / 66) / (8.2 / 64) - 1))
+    # ranks measured c 2, b 1, a 3, d 4; predicted c 1, b 2, a 3, d 4: 1 - 6 * 2 / (4 * 15)
+    assert big.spearman == pytest.approx(0.8)
+    assert (small.regret_pct, small.spearman) == (0.0, None)
+
+
+def test_regret_of_a_family_by_hand() -> None:
+    """The mean over studies, the worst beside it; what told a constant takes no part."""
+    rows, scores = study_rows()
+    (family,) = with_regret(family_scores(scores), studies_of(scores, rows))
+    expected = 100 * ((9.9 / 66) / (8.2 / 64) - 1)
+    assert family.studies == 2
+    assert family.regret_pct == pytest.approx(expected / 2)
+    assert family.worst_regret_pct == pytest.approx(expected)
+    assert family.spearman_in_studies == family.worst_spearman_in_studies == pytest.approx(0.8)
+    scores[3] = replace(scores[3], status="fitted")
+    (family,) = with_regret(family_scores(scores), studies_of(scores, rows))
+    assert (family.regret_pct, family.studies) == (0.0, 2)
+
+
+def test_a_family_without_studies_has_no_regret() -> None:
+    (family,) = with_regret(family_scores([score("a", 1.0, 1.0)]), studies_of([score("a", 1.0, 1.0)], ()))
+    assert (family.studies, family.regret_pct, family.spearman_in_studies) == (0, None, None)
+
+
+def test_the_table_of_families_shows_regret() -> None:
+    """Issue 6, point 6: regret of the predicted best shape in the table, and in JSON as `regret_pct`."""
+    rows, scores = study_rows()
+    families = with_regret(family_scores(scores), studies_of(scores, rows))
+    report = ValidationReport(tuple(scores), families, ())
+    table = families_table(report)
+    shown = dict(zip(table.columns, table.rows[0], strict=True))
+    assert shown["regret %"] == report.as_dict()["families"][0]["regret_pct"] == families[0].regret_pct
+    assert shown["worst regret %"] == families[0].worst_regret_pct
+    assert shown["studies"] == 2

@@ -50,7 +50,7 @@ def calibrate(results: Results, name: str, base_name: str | None = None, fabric:
     intervals: dict[str, Interval] = {}
     if settings:
         fits.append(fit_network(points_of(settings, base), base))
-        intervals = _intervals(settings, base)
+        intervals = _intervals(settings, base, [one.name for one in fits[0].told])
     data, left_out = kernel_data(results.kernels, load_catalog().gpu(gpu))
     if data is not None:
         fits.append(fit_kernels(data, base))
@@ -96,8 +96,8 @@ def _merged(base: Profile, written: Sequence[Written], name: str) -> Profile:
     return replace(base, name=name, constants=constants, intervals={})
 
 
-def _intervals(settings: Sequence[Setting], base: Profile) -> dict[str, Interval]:
-    """Intervals inside and across nodes, from curves that a fit on the others forecast."""
+def _intervals(settings: Sequence[Setting], base: Profile, names: Sequence[str]) -> dict[str, Interval]:
+    """Intervals inside and across nodes, from curves that a fit of these constants on the others forecast."""
     residuals: dict[str, list[Residual]] = {"inside": [], "across": []}
     for kind, found in residuals.items():
         chosen = [s for s in settings if (s.place.span.nodes > 1) == (kind == "across") and s.curve.usable]
@@ -105,7 +105,7 @@ def _intervals(settings: Sequence[Setting], base: Profile) -> dict[str, Interval
             continue
         for left_out in chosen:
             others = [s for s in settings if s is not left_out and s.curve.usable]
-            fitted = fit_network(points_of(others, base), base).profile
+            fitted = fit_network(points_of(others, base), base, names, thorough=False).profile
             points = points_of([left_out], fitted)
             ratios = points.time_s / forecast_points(points, fitted)
             sizes = zip(ratios.tolist(), np.asarray(points.size_bytes).tolist(), strict=True)

@@ -7,7 +7,7 @@ is fitted again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,11 +17,15 @@ from traincast.profile import Profile
 
 Floats = npt.NDArray[np.float64]
 
-CASE_SPREAD: Final = 0.10
-"""Log error at which soft-L1 turns from square to linear: two clusters of one type differ by about as much."""
+CASE_SPREAD: Final = (0.03, 0.10)
+"""Log error at which soft-L1 turns from square to linear, at least and at most: what a first fit leaves, not below what
+repeated runs differ by, not above what two clusters of one type do."""
 
 TOLD_BELOW: Final = 0.5
 """Standard error of a constant over its prior's spread below which data have told it."""
+
+STARTS: Final = 5
+"""Places from which a search starts."""
 
 AT_BOUND: Final = 1e-3
 """A value nearer to a bound than this share of its prior's spread is at the bound."""
@@ -45,6 +49,14 @@ class Prior:
         usual = self.value is not None and constant.kind == "assumed"
         value = self.value if usual and self.value is not None else constant.value
         return min(max(value, self.low), self.high)
+
+
+@dataclass(frozen=True)
+class _How:
+    """Spread of a case's log error, and from how many places a search starts."""
+
+    case_spread: float
+    starts: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,16 +108,31 @@ class Fit:
         return {name: float(error[group == name].mean()) for name in dict.fromkeys(self.data.group)}
 
 
-def fit_constants(data: Data, base: Profile, priors: Mapping[str, Prior], names: Iterable[str] | None = None) -> Fit:
-    """Fits the named constants (all of `priors` without names); those that no data tell stay at their priors."""
+def fit_constants(
+    data: Data,
+    base: Profile,
+    priors: Mapping[str, Prior],
+    names: Iterable[str] | None = None,
+    thorough: bool = True,
+) -> Fit:
+    """Fits the named constants (all of `priors` without names); those that no data tell stay at their priors.
+
+    `thorough` starts from several places and measures the spread of the cases first; a fold of many may do without.
+    """
     wanted = [name for name in (priors if names is None else names) if name in priors]
     given, open_names = base, _moved(data, base, {name: priors[name] for name in wanted})
+    how = _How(CASE_SPREAD[1], 1)
+    if thorough:
+        how = replace(how, case_spread=_spread(data, base, {name: priors[name] for name in open_names}))
     while True:
-        values, errors, covariance = _solve(data, base, {name: priors[name] for name in open_names})
+        values, errors, covariance = _solve(data, base, {name: priors[name] for name in open_names}, how)
         over = {name: e / priors[name].spread for name, e in zip(open_names, errors, strict=True)}
         vague = [name for name, share in over.items() if share > TOLD_BELOW]
-        if not vague:
+        if not vague and (not thorough or how.starts == STARTS):
             break
+        if not vague:
+            how = replace(how, starts=STARTS)
+            continue
         worst = max(vague, key=lambda name: over[name])
         open_names = [name for name in open_names if name != worst]
         base = _with(base, [worst], [priors[worst].start(base, worst)])
@@ -147,8 +174,18 @@ def _moved(data: Data, base: Profile, priors: Mapping[str, Prior]) -> list[str]:
     return found
 
 
-def _solve(data: Data, base: Profile, priors: Mapping[str, Prior]) -> tuple[Floats, Floats, Floats]:
-    """Values, standard errors and covariance [SI], of the best of several starts."""
+def _spread(data: Data, base: Profile, priors: Mapping[str, Prior]) -> float:
+    """Spread of log errors that a first fit of all constants leaves (1.48 times the median), within `CASE_SPREAD`."""
+    values, _, _ = _solve(data, base, priors, _How(CASE_SPREAD[1], STARTS))
+    left = np.abs(data.log_error(_with(base, list(priors), values)))
+    return float(np.clip(1.4826 * np.median(left), *CASE_SPREAD))
+
+
+def _solve(data: Data, base: Profile, priors: Mapping[str, Prior], how: "_How") -> tuple[Floats, Floats, Floats]:
+    """Values, standard errors and covariance [SI], of the best of several starts.
+
+    The covariance is that of the linearised problem with cases of this spread, or wider where residuals are.
+    """
     from scipy.optimize import least_squares
 
     names = list(priors)
@@ -158,36 +195,39 @@ def _solve(data: Data, base: Profile, priors: Mapping[str, Prior]) -> tuple[Floa
     spread = np.array([priors[name].spread for name in names])
     low = (np.array([priors[name].low for name in names]) - start) / spread
     high = (np.array([priors[name].high for name in names]) - start) / spread
-    robust = _soft_l1(lambda z: data.log_error(_with(base, names, start + spread * z)))
+    robust = _soft_l1(lambda z: data.log_error(_with(base, names, start + spread * z)), how.case_spread)
     step = [1e-3] * len(names)
     found = min(
-        (least_squares(robust, z, bounds=(low, high), x_scale=1.0, diff_step=step) for z in _starts(low, high)),
+        (
+            least_squares(robust, z, bounds=(low, high), x_scale=1.0, diff_step=step, max_nfev=80)
+            for z in _starts(low, high, how.starts)
+        ),
         key=lambda solution: solution.cost,
     )
     cases = len(data.time_s)
     jacobian, residual = np.asarray(found.jac)[:cases], np.asarray(found.fun)[:cases]
-    variance = max(float((residual**2).sum() / max(cases - len(names), 1)), 1e-6)
-    covariance = np.linalg.inv(jacobian.T @ jacobian / variance + np.eye(len(names)))
+    wider = max(float((residual**2).sum() / max(cases - len(names), 1)), 1.0)
+    covariance = np.linalg.inv(jacobian.T @ jacobian / wider + np.eye(len(names)))
     errors = spread * np.sqrt(np.diag(covariance))
     return start + spread * np.asarray(found.x), errors, np.asarray(covariance * np.outer(spread, spread))
 
 
-def _starts(low: Floats, high: Floats) -> Iterator[Floats]:
-    """Where the search begins: at the priors, and at four patterns of one spread up or down."""
+def _starts(low: Floats, high: Floats, patterns: int) -> Iterator[Floats]:
+    """Where the search begins: at the priors, and at further patterns of one spread up or down."""
     place = np.arange(len(low))
-    for pattern in (0, 1, 2, 3, 4):
+    for pattern in range(patterns):
         sign = np.zeros(len(low)) if pattern == 0 else np.where((place * pattern // 2 + pattern) % 2 == 0, 1.0, -1.0)
         yield np.clip(1e-3 + 0.9 * sign, low + 1e-6, high - 1e-6)
 
 
-def _soft_l1(log_error: Callable[[Floats], Floats]) -> Callable[[Floats], Floats]:
+def _soft_l1(log_error: Callable[[Floats], Floats], case_spread: float) -> Callable[[Floats], Floats]:
     """Residuals whose squares sum to twice the soft-L1 loss of the cases, and the priors', a unit each.
 
     2 (sqrt(1 + u^2) - 1) = r^2 for u = error / spread of a case.
     """
 
     def residual(z: Floats) -> Floats:
-        u = log_error(z) / CASE_SPREAD
+        u = log_error(z) / case_spread
         r = np.sign(u) * np.sqrt(2.0 * (np.sqrt(1.0 + u * u) - 1.0))
         return np.concatenate([r, z])
 

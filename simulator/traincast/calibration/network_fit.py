@@ -45,6 +45,6 @@ def network_data(points: Points) -> Data:
     return Data(points.time_s, names, lambda profile: forecast_points(points, profile))
 
 
-def fit_network(points: Points, base: Profile, names: Iterable[str] | None = None) -> Fit:
+def fit_network(points: Points, base: Profile, names: Iterable[str] | None = None, thorough: bool = True) -> Fit:
     """Fits the named constants (by default all that points can tell)."""
-    return fit_constants(network_data(points), base, PRIORS, names)
+    return fit_constants(network_data(points), base, PRIORS, names, thorough)

@@ -16,7 +16,15 @@ import numpy.typing as npt
 from traincast.calibration.curves import Curve, CurvePoint
 from traincast.calibration.ops import op_name
 from traincast.calibration.place import NoPlaceError, Place, place_of
-from traincast.costs.collectives import Forced, NetworkConstants, choose, collective_seconds, message_seconds, wires
+from traincast.costs.collectives import (
+    Forced,
+    NetworkConstants,
+    Wires,
+    choose,
+    collective_seconds,
+    message_seconds,
+    wires,
+)
 from traincast.costs.collectives.message import message_parts
 from traincast.costs.collectives.option import Choice, Parts, Terms, parts_of, total_seconds
 from traincast.costs.collectives.select import terms_of
@@ -56,6 +64,7 @@ class PointClass:
 
     choice: Choice | None
     setting: Setting
+    wires: Wires
     parts: Parts
     members: npt.NDArray[np.int64]
 
@@ -168,29 +177,31 @@ def points_of(settings: Sequence[Setting], profile: Profile, tables: str | None 
             sizes.append(point.size_bytes)
             times.append(point.time_us * 1e-6)
             curve.append(number)
-    classes = tuple(_class(rows) for rows in found.values())
+    classes = tuple(_class(rows, profile) for rows in found.values())
     return Points(
         np.array(sizes), np.array(times), np.array(curve, dtype=np.int64), tuple(settings), tuple(how), classes
     )
 
 
-def _class(rows: Sequence[tuple[int, Choice | None, Setting, Parts]]) -> PointClass:
+def _class(rows: Sequence[tuple[int, Choice | None, Setting, Parts]], profile: Profile) -> PointClass:
     columns = {one.name: np.array([getattr(parts, one.name) for *_, parts in rows]) for one in fields(Parts)}
     _, choice, setting, _ = rows[0]
-    return PointClass(choice, setting, Parts(**columns), np.array([row[0] for row in rows], dtype=np.int64))
+    w = wires(setting.place.span, constants_of(setting, profile))
+    return PointClass(choice, setting, w, Parts(**columns), np.array([row[0] for row in rows], dtype=np.int64))
 
 
-def class_terms(one: PointClass, profile: Profile) -> Terms:
-    """The constants of a profile that price a class."""
-    c = constants_of(one.setting, profile)
+def class_terms(one: PointClass, c: NetworkConstants) -> Terms:
+    """The constants that price a class."""
     if one.choice is None:
         return message_parts(1.0, one.setting.place.pair, c)[1]
-    return terms_of(one.choice, wires(one.setting.place.span, c), c)
+    return terms_of(one.choice, one.wires, c)
 
 
 def forecast_points(points: Points, profile: Profile) -> Floats:
     """Forecasts of all points under a profile [s]."""
     seconds = np.zeros(len(points.time_s))
-    for one in points.classes:
-        seconds[one.members] = total_seconds(one.parts, class_terms(one, profile))
+    if points.classes:
+        c = constants_of(points.classes[0].setting, profile)
+        for one in points.classes:
+            seconds[one.members] = total_seconds(one.parts, class_terms(one, c))
     return np.asarray(seconds + points.extra_launch_s(profile))

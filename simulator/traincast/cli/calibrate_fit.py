@@ -43,6 +43,8 @@ def fit(
 
     if output.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{output} is no name for a profile", where="-o", fix="end it in .yaml")
+    if not output.parent.is_dir():
+        raise UsageError(f"cannot write {output}: no such folder", where="-o", fix="name a folder that exists")
     results = _results(files, gpu, net, op)
     with working("fitting"):
         found = calibrate(results, output.stem, base, net)

@@ -23,6 +23,7 @@ from traincast.cli import (
     plan,
     predict,
     report,
+    report_residuals,
     report_schedules,
     sweep,
     topology,
@@ -64,6 +65,7 @@ topology_app.command("import")(topology_import.import_)
 report_app.command("sc21")(report.sc21)
 report_app.command("timeline")(report.timeline)
 report_app.command("schedules")(report_schedules.schedules)
+report_app.command("residuals")(report_residuals.residuals)
 app.add_typer(mesh_app, name="mesh")
 calibrate_app.command("run")(calibrate_run.run)
 calibrate_app.command("import")(calibrate.import_)

@@ -14,6 +14,7 @@ References
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from traincast.lower.sharded import family_of
@@ -59,7 +60,7 @@ def parameters_ahead_s(book: "CostBook", stage: int, spans: Mapping[str, Span]) 
     chunks = [book.parts[index] for index in book.held(stage)]
     first = units_of(chunks[0])
     lost_s = exposed_s([_gather_s(book, one, spans) for one in first], [book.forward_s(one, spans) for one in first])
-    for before, part in zip(chunks, chunks[1:], strict=False):
+    for before, part in pairwise(chunks):
         gather_s = sum(_gather_s(book, one, spans) for one in units_of(part))
         lost_s += max(0.0, gather_s - book.job.mesh.pp * book.forward_s(before, spans))
     return lost_s

@@ -48,6 +48,8 @@ class _Clocks:
     """End of the last copy to the host and back."""
     waits: tuple[tuple[int, float, float, Label], ...] = ()
     """(compute operators that may still start before it, start, end, label) of each pending collective."""
+    launched: float = 0.0
+    """Start of the last operator, where all streams share one connection; no later one starts before it."""
 
 
 def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str, Span]) -> ChunkTime:
@@ -59,17 +61,19 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
     clocks = _Clocks()
     labels: dict[Label, float] = {}
     marks: list[float] = []
-    blocking = machine.profile.traits.launch_blocking
+    blocking, in_order = machine.profile.traits.launch_blocking, machine.profile.traits.one_connection
     for segment in segments:
         for op in segment.operators:
             clocks.host += host_seconds(op, machine)
             seconds = operator_seconds(op, machine, spans)
             if isinstance(op, Collective):
-                _communicate(replace(op, behind=0) if blocking else op, seconds, clocks)
+                started = _communicate(replace(op, behind=0) if blocking else op, seconds, clocks)
+                clocks.launched = started if in_order else 0.0
             elif isinstance(op, HostCopy):
                 clocks.copies[op.way] = max(clocks.host, clocks.copies.get(op.way, 0.0)) + seconds
             else:
-                _compute(seconds, segment.phase, machine, clocks, labels)
+                started = _compute(seconds, segment.phase, machine, clocks, labels)
+                clocks.launched = started if in_order else 0.0
             if blocking:
                 clocks.host = max([clocks.compute, *(w[2] for w in clocks.waits)])
         if segment.mark:
@@ -79,26 +83,35 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
     return ChunkTime(end, labels, tuple(marks))
 
 
-def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> None:
-    """Start a collective after the last one of its family and, where it needs them, after the results before it."""
+def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> float:
+    """Start a collective after the last one of its family and, where it needs them, after the results before it.
+
+    Returns when it starts.
+    """
     if seconds == 0.0:
-        return
-    start = max(clocks.host, clocks.streams.get(op.family, 0.0))
+        return clocks.launched
+    start = max(clocks.host, clocks.launched, clocks.streams.get(op.family, 0.0))
     if op.axis == "replica":
         start = max(start, clocks.streams.get("dp", 0.0))
+    if op.after_copies:
+        start = max(start, clocks.copies.get("in", 0.0))
     if op.needs:
         blocking_end = max((w[2] for w in clocks.waits if w[0] == 0), default=0.0)
         start = max(start, clocks.compute, blocking_end)
     end = clocks.streams[op.family] = start + seconds
     label: Label = "dp" if op.axis == "replica" else op.axis
     clocks.waits = (*clocks.waits, (op.behind, start, end, label))
+    return start
 
 
-def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]) -> None:
-    """Start a compute operator when it is issued and the collectives that it waits for have ended."""
+def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, labels: dict[Label, float]) -> float:
+    """Start a compute operator when it is issued and the collectives that it waits for have ended.
+
+    Returns when it starts.
+    """
     due = tuple(w for w in clocks.waits if w[0] == 0)
-    start = max([clocks.host, clocks.compute, *(w[2] for w in due)])
-    _label_gap(start, due, clocks, labels)
+    start = max([clocks.host, clocks.launched, clocks.compute, *(w[2] for w in due)])
+    _label_gap(start, due if start > clocks.launched else clocks.waits, clocks, labels)
     # what has ended cannot hold anything up any more
     beside = tuple((w[0] - 1, w[1], w[2], w[3]) for w in clocks.waits if w[0] > 0 and w[2] > start)
     overlap = max((min(w[2], start + seconds) - start for w in beside), default=0.0)
@@ -106,6 +119,7 @@ def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, la
     clocks.waits = beside
     clocks.compute = start + seconds
     labels[phase] = labels.get(phase, 0.0) + seconds
+    return start
 
 
 def _label_gap(

@@ -10,6 +10,7 @@ from traincast.costs.memory_bound import optimizer_seconds
 from traincast.lower.ahead import parameters_ahead_s
 from traincast.lower.chunk import ChunkTime, Segment, chunk_time
 from traincast.lower.context import ring_positions
+from traincast.lower.hoststates import host_update
 from traincast.lower.job import Job
 from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
 from traincast.lower.ragged import last_job, mean_time
@@ -225,9 +226,12 @@ class CostBook:
             seconds = self.collective_s("all_reduce", 4.0, family_of("dp", spans), spans)
             ops.append(TailOp("gradient norm of shards", "optimizer", seconds))
         parameters, shards = self.stage_parameters(stage), self.sharding.shards
-        traffic = self.machine.profile["optimizer.bytes_per_parameter"]
-        update_s = optimizer_seconds(parameters / shards, traffic, self.machine.memory) / self.machine.speed
-        ops.append(TailOp("optimizer", "optimizer", update_s))
+        if job.recipe.offload_states == "none":
+            traffic = self.machine.profile["optimizer.bytes_per_parameter"]
+            update_s = optimizer_seconds(parameters / shards, traffic, self.machine.memory) / self.machine.speed
+            ops.append(TailOp("optimizer", "optimizer", update_s))
+        else:
+            ops += host_update(self, parameters / shards)
         if self.sharding.gathers == "update" and job.recipe.overlap_params:
             ops.append(TailOp("parameters", "dp", parameters_ahead_s(self, stage, spans)))
         elif self.sharding.gathers == "update":

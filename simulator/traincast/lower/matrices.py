@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from traincast.lower.chunk import Segment
-from traincast.model.operators import Collective, Gemm, Operator
+from traincast.model.operators import Collective, Gemm, HostCopy, Operator
 
 Lower = Callable[[int, int], Iterator[Operator]]
 """(parameters, compute operators that they may run beside) -> operators."""
@@ -19,7 +19,7 @@ Lower = Callable[[int, int], Iterator[Operator]]
 
 @dataclass(frozen=True)
 class Use:
-    """Where a pass first uses a matrix: number of the compute operator in the pass, and parameters that come with it."""
+    """Where a pass first uses a matrix: place of the compute operator in it, and parameters that come with it."""
 
     place: int
     parameters: int
@@ -44,7 +44,7 @@ def uses(layers: Sequence[tuple[tuple[Segment, ...], bool]], parameters: int) ->
             name, size = matrix_of(op)
             if layer and size:
                 sizes.setdefault(name, (place, size))
-            place += not isinstance(op, Collective)
+            place += not isinstance(op, Collective | HostCopy)
         rest = parameters - sum(size for _, size in sizes.values()) if layer else 0
         for at, size in sizes.values():
             found.append(Use(at, size + rest))
@@ -64,14 +64,16 @@ def fetched(segments: Sequence[Segment], found: Sequence[Use], most: int, gather
     for segment in segments:
         operators: list[Operator] = []
         for op in segment.operators:
-            if not isinstance(op, Collective):
+            if not isinstance(op, Collective | HostCopy):
                 operators += due.pop(place, [])
                 place += 1
             operators.append(op)
         yield replace(segment, operators=tuple(operators))
 
 
-def collected(segments: Sequence[Segment], reduce: Callable[[int], Iterator[Operator]]) -> tuple[tuple[Segment, ...], int]:
+def collected(
+    segments: Sequence[Segment], reduce: Callable[[int], Iterator[Operator]]
+) -> tuple[tuple[Segment, ...], int]:
     """The segments of a layer with each weight's reduction behind its product, and the parameters so reduced."""
     total, found = 0, []
     for segment in segments:

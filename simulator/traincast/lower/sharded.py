@@ -20,8 +20,9 @@ from traincast.errors import ShapeError
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
 from traincast.lower.matrices import collected, fetched, uses
+from traincast.lower.offload import host_bytes_per_s
 from traincast.memory.sharding import Sharding, sharding
-from traincast.model.operators import ACTIVATION_BYTES, Collective, CollectiveAxis, MemoryBound, Operator
+from traincast.model.operators import ACTIVATION_BYTES, Collective, CollectiveAxis, HostCopy, MemoryBound, Operator
 from traincast.model.parameters import embedding_parameters, head_parameters, layer_parameters, norm_parameters
 from traincast.topology import Span
 
@@ -42,7 +43,7 @@ class Unit:
     @property
     def computes(self) -> int:
         """Compute operators in it."""
-        return sum(not isinstance(op, Collective) for segment in self.segments for op in segment.operators)
+        return sum(not isinstance(op, Collective | HostCopy) for segment in self.segments for op in segment.operators)
 
     def around(self, before: Sequence[Operator] = (), after: Sequence[Operator] = ()) -> "Unit":
         """The unit with operators in front and behind, in the phases of its first and last segment."""
@@ -127,7 +128,7 @@ def _flat(units: Sequence[Unit]) -> tuple[Segment, ...]:
 def _gathered(job: Job, units: Sequence[Unit]) -> tuple[Segment, ...]:
     """Segments of the units with the gather of each layer `prefetch` units in front of it."""
     recipe, size = job.recipe, layer_parameters(job.model, job.mesh.tp)
-    ahead = recipe.prefetch if recipe.overlap_dp else 0
+    ahead = recipe.gathers_ahead
     copied = [unit.around(before=_copy_out(job, size)) if unit.layer else unit for unit in units]
     if ahead and recipe.prefetch_bytes is not None:
         most = int(recipe.prefetch_bytes / ACTIVATION_BYTES)
@@ -149,7 +150,11 @@ def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[O
     """All-gather of parameters in the type that the passes compute in."""
     if parameters:
         size = parameters * float(ACTIVATION_BYTES)
-        yield Collective(f"{name}.parameters.all_gather", "all_gather", "dp", size, behind=behind)
+        on_host = job.recipe.offload_states == "parameters"
+        if on_host:
+            own = size / sharding_of(job).shards
+            yield HostCopy(f"{name}.parameters.in", own, "in", host_bytes_per_s(job.cluster))
+        yield Collective(f"{name}.parameters.all_gather", "all_gather", "dp", size, behind=behind, after_copies=on_host)
 
 
 def _copy_out(job: Job, parameters: int) -> tuple[Operator, ...]:
@@ -194,6 +199,8 @@ def _collect(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Op
     if how.replicas > 1:
         axis: CollectiveAxis = "replica" if how.shards > 1 else "dp"
         yield Collective(f"{name}.gradients.all_reduce", "all_reduce", axis, width * own, behind=behind)
+    if job.recipe.offload_states != "none":
+        yield HostCopy(f"{name}.gradients.out", width * own, "out", host_bytes_per_s(job.cluster))
 
 
 def family_of(axis: str, spans: Mapping[str, Span]) -> str:

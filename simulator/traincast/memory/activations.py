@@ -34,13 +34,50 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> flo
 
     Reference: [1] eq. 1, 2, 4, 6 and §5.
     """
-    tokens, split = local_tokens(mesh, recipe) * _width(recipe), _sequence_split(mesh, recipe)
-    if recipe.recomputed.full_every == 1:
-        kept = recipe.recomputed.kept_queries
-        return 2 * tokens * model.hidden / split + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
+    what, split = recipe.recomputed, _sequence_split(mesh, recipe)
+    tokens = local_tokens(mesh, recipe) * _width(recipe)
+    kept = what.kept_queries
+    full = 2 * tokens * model.hidden / split + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
+    if what.full_every == 1:
+        return full
     linear = tokens * (_kept_whole(model, recipe) / split + _kept_split(model, mesh.tp, recipe))
     linear += kept_kv_bytes(model, mesh, recipe)
-    return linear if recipe.recompute == "selective" else linear + scores_bytes(model, mesh, recipe)
+    if recipe.recompute == "selective":
+        return linear
+    other = linear + scores_bytes(model, mesh, recipe)
+    if "torchtitan" in what.pieces:
+        other = _every_second_product_bytes(model, mesh, recipe)
+    else:
+        other -= _dropped_bytes(model, mesh, recipe)
+    share = what.full_layers(model.layers) / model.layers
+    return share * full + (1 - share) * other
+
+
+def _dropped_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+    """What a layer does not keep because it computes it again: scores, outputs of norms, the MLP's inner tensors."""
+    pieces, saved = recipe.recomputed.pieces, _input_bytes(recipe)
+    tokens = local_tokens(mesh, recipe) * _width(recipe)
+    width = model.ffn_hidden / mesh.tp
+    found = scores_bytes(model, mesh, recipe) if "core_attn" in pieces else 0.0
+    if "norm" in pieces:
+        found += tokens * 2 * saved * model.hidden / _sequence_split(mesh, recipe)
+    if "mlp" in pieces:
+        return found + tokens * (2 * (model.mlp_matrices - 1) + saved) * width
+    return found + (tokens * saved * width if "mlp_act" in pieces else 0.0)
+
+
+def _every_second_product_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+    """What a layer keeps where attention, reduce-scatters and every second product are kept (`lower.recompute`).
+
+    Its input; query, value and the attention core's output; the first of the MLP's products, and in a gated MLP the
+    last, which a rank has whole before its sum is scattered.
+    """
+    tokens, split = local_tokens(mesh, recipe) * _width(recipe), _sequence_split(mesh, recipe)
+    whole = model.hidden if model.gated_mlp else 0
+    scattered = 2 * model.hidden / split if mesh.tp > 1 and recipe.sequence_parallel else 0.0
+    heads = 2 * model.attention_width / mesh.tp + local_kv_heads(model, mesh.tp) * model.head_dim
+    elements = model.hidden / split + heads + model.ffn_hidden / mesh.tp + whole + scattered
+    return 2 * tokens * elements + 4 * local_tokens(mesh, recipe) * model.heads / mesh.tp
 
 
 def attention_output_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
@@ -188,9 +225,10 @@ def logits_bytes(job: MemoryJob) -> float:
 
 def recompute_bytes(job: MemoryJob) -> float:
     """What one layer rebuilds for its backward pass."""
-    if job.recipe.recomputed.full_every == 1:
+    what = job.recipe.recomputed
+    if what.full_every or "torchtitan" in what.pieces:
         return layer_activation_bytes(job.model, job.mesh, replace(job.recipe, recompute="none"))
-    return scores_bytes(job.model, job.mesh, job.recipe) if job.recipe.recompute == "selective" else 0.0
+    return _dropped_bytes(job.model, job.mesh, job.recipe)
 
 
 def workspace_bytes(job: MemoryJob) -> float:

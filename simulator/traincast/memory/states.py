@@ -34,11 +34,15 @@ def state_bytes(job: MemoryJob, parameters: int) -> tuple[float, float, float]:
     gradient = float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
     if job.overheads.keeps_half_gradients and gradient > parameter_bytes(recipe):
         gradient += parameter_bytes(recipe)
-    return (
+    held = (
         parameters * parameter_bytes(recipe) / (shards if recipe.zero_stage >= 3 else 1),
         parameters * gradient / (shards if recipe.zero_stage >= 2 and how.reduces_each else 1),
         parameters * optimizer_bytes(recipe) / (shards if recipe.zero_stage >= 1 else 1),
     )
+    if recipe.offload_states == "none":
+        return held
+    # on the host are the optimiser's states, gradients that arrive microbatch by microbatch, and sharded parameters
+    return 0.0 if recipe.offload_states == "parameters" else held[0], 0.0 if how.reduces_each else held[1], 0.0
 
 
 def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
@@ -46,23 +50,25 @@ def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
 
     The root (embedding, head and final norm) from the forward pass on, the layer in use and those prefetched; all
     layers where they are not dropped after the forward pass, as in a pipeline, where gathering them again for every
-    microbatch would cost more ([2]). A unit's gradients are there as computed and in the buffer that is reduced. Where
-    matrices are fetched one by one (DeepSpeed), it is the largest one, what is fetched ahead, and its gradient, which is
-    reduced where it is.
+    microbatch would cost more ([2]). While a stage still has all its activations, gradients are there of the head,
+    which waits for the rest of the root, and of one layer, as computed and in the buffer that is reduced.
+    Where matrices are fetched one by one (DeepSpeed), it is the largest one, what is fetched ahead, and its gradient,
+    which is reduced where it is.
     """
     recipe, how = job.recipe, sharding(job.mesh, job.recipe)
     if how.gathers not in ("step", "pass"):
         return 0.0
     if recipe.prefetch_bytes is not None and how.again:
         matrix = largest_matrix(job.model, job.mesh.tp)
-        return float(2 * matrix * parameter_bytes(recipe) + recipe.prefetch_bytes * min(recipe.prefetch, 1))
+        return float(2 * matrix * parameter_bytes(recipe) + recipe.prefetch_bytes * min(recipe.gathers_ahead, 1))
     layer = layer_parameters(job.model, job.mesh.tp)
     root = held.total - held.layers
-    layers = min(held.layers, layer * (1 + recipe.prefetch)) if how.again else held.layers
+    layers = min(held.layers, layer * (1 + recipe.gathers_ahead)) if how.again else held.layers
     gathered = (root + layers) * parameter_bytes(recipe)
     if not how.reduces_each:
         return float(gathered)
-    return float(gathered + max(layer, root) * (parameter_bytes(recipe) + recipe.reduce_bytes))
+    head = held.head or min(root, head_parameters(job.model, job.mesh.tp))
+    return float(gathered + head * parameter_bytes(recipe) + layer * (parameter_bytes(recipe) + recipe.reduce_bytes))
 
 
 def largest_matrix(model: ModelShape, tp: int) -> int:

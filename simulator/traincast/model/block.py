@@ -79,6 +79,7 @@ class Collective:
     `behind` compute operators that follow do not wait for it: it runs beside them, and what comes next waits.
     `needs` says whether it waits for what was computed before it (a gather of parameters ahead of time does not).
     `group` names the family of its group where that is not the whole axis; it then has a stream of its own, too.
+    `after_copies`: it waits for what was copied from the host's memory before it.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Collective:
     calls: int = 1
     needs: bool = True
     group: str = ""
+    after_copies: bool = False
 
     @property
     def family(self) -> str:

@@ -7,12 +7,12 @@ multiplied while the next comes in, and a row-parallel product is made in PIECES
 made: only the last is exposed, and the kernels that reduce hold some of the multiprocessors.
 
 In fp8 ([3], delayed scaling) both factors of a product are cast, and Hopper's fp8 products want both with the summed
-dimension contiguous, so that each tensor is needed transposed as well (`fp8_transposes`; Blackwell's take either order).
-Bytes for each element, where half precision has none: an activation or a gradient that one kernel reads (2) and writes
-twice (1 + 1): 4; one that is cast (2 + 1) before it is gathered, and transposed (1 + 1) behind: 3 on this rank's share
-and 2 on the whole. A norm writes fp8 itself (one byte less), and its output is transposed in the backward pass (2). What
-is gathered is fp8, what is reduced is not. Weights are cast once a step, not once a microbatch. The core of attention
-and the head stay in half precision.
+dimension contiguous, so that each tensor is needed transposed as well (`fp8_transposes`; Blackwell's take either
+order). Bytes for each element, where half precision has none: an activation or a gradient that one kernel reads (2)
+and writes twice (1 + 1): 4; one that is cast (2 + 1) before it is gathered, and transposed (1 + 1) behind: 3 on this
+rank's share and 2 on the whole. A norm writes fp8 itself (one byte less), and its output is transposed in the backward
+pass (2). What is gathered is fp8, what is reduced is not. Weights are cast once a step, not once a microbatch. The core
+of attention and the head stay in half precision.
 
 References
 ----------

@@ -186,7 +186,7 @@ def head_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
     """Loss gradient, logits dgrad and wgrad, final norm (last stage)."""
     logits = float(block.tokens * vocabulary)
     return (
-        MemoryBound("loss.grad", 4 * logits, calls=2) if block.fused_loss else MemoryBound("loss.grad", 18 * logits, calls=4),
+        MemoryBound("loss.grad", (4 if block.fused_loss else 18) * logits, calls=2 if block.fused_loss else 4),
         *column_parallel_backward(in_half_precision(block), "head.logits", vocabulary),
         MemoryBound("final.norm.grad", 12 * block.norm_elements, calls=2),
     )

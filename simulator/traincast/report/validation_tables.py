@@ -38,7 +38,11 @@ def skipped_table(report: "ValidationReport") -> Table:
 
 
 def families_table(report: "ValidationReport") -> Table:
-    """Scores of families; the null forecast is executed FLOPs at the mean rate of the family's other rows."""
+    """Scores of families; the null forecast is executed FLOPs at the mean rate of the family's other rows.
+
+    A study is several shapes of one model on the same GPUs; its regret is what the predicted best shape took longer
+    than the measured best.
+    """
     rows = tuple(
         (
             one.family,
@@ -52,6 +56,11 @@ def families_table(report: "ValidationReport") -> Table:
             one.spearman,
             one.spearman_rate,
             one.pearson_rate,
+            one.studies,
+            one.regret_pct,
+            one.worst_regret_pct,
+            one.spearman_in_studies,
+            one.worst_spearman_in_studies,
         )
         for one in report.families
     )
@@ -67,5 +76,10 @@ def families_table(report: "ValidationReport") -> Table:
         "rank corr. of times",
         "rank corr. of rates",
         "corr. of rates",
+        "studies",
+        "regret %",
+        "worst regret %",
+        "rank corr. in studies",
+        "worst rank corr.",
     )
     return Table("Families: step time, fitted rows left out", columns, rows)

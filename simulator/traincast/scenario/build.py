@@ -266,6 +266,7 @@ def _request(
         causal=splits_blocks(training, shape),
         model_chunks=chunks_of_model(training.schedule or "", chunks),
         in_groups=training.schedule is None or in_groups(training.schedule, chunks),
+        ragged=training.ragged,
     )
 
 

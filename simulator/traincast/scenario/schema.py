@@ -12,7 +12,15 @@ from traincast.errors import UserError
 from traincast.mesh.limits import MOST, MOST_RANKS
 from traincast.model import CONVENTIONS
 from traincast.model.shape import Norm, Positions
-from traincast.recipe import BYTES_PER_ELEMENT, AttentionKernel, ContextKind, P2PMode, ScheduleName, TpOverlap
+from traincast.recipe import (
+    BYTES_PER_ELEMENT,
+    AttentionKernel,
+    ContextKind,
+    OffloadedStates,
+    P2PMode,
+    ScheduleName,
+    TpOverlap,
+)
 from traincast.recomputation import EXAMPLES, recomputation
 from traincast.units import parse_bandwidth, parse_size, parse_time
 
@@ -83,8 +91,8 @@ def _recompute(value: Any) -> str:
     try:
         recomputation(value if isinstance(value, str) else "")
     except ValueError:
-        names = tuple(EXAMPLES.split(", "))
-        raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": names}) from None
+        found = {"found": repr(value), "names": tuple(EXAMPLES.split(", "))}
+        raise PydanticCustomError("name", "{found} is none of {names}", found) from None
     return str(value)
 
 
@@ -205,6 +213,8 @@ class TrainingSection(Section):
     fsdp_shard: Count | None = None
     reduce_dtype: GradientType | None = None
     no_sync: StrictBool | None = None
+    offload_states: Annotated[str, _one_of(*get_args(OffloadedStates))] | None = None
+    ragged: StrictBool = False
     cp_kind: Annotated[str, _one_of(*get_args(ContextKind))] | None = None
     cp_ulysses: Count | None = None
     cp_inner: Annotated[str, _one_of("ulysses", "ring")] | None = None

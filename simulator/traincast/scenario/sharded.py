@@ -15,7 +15,12 @@ _LEAST_STAGE: Final = {"fsdp_shard": 1, "reshard_after_forward": 3, "prefetch": 
 
 def sharding_problems(training: TrainingSection, places: Places) -> list[UserError]:
     """Keys about what the ZeRO stage does not shard."""
-    return [
+    found: list[UserError] = []
+    if training.offload_states == "parameters" and training.zero_stage < 3:
+        message = f"parameters on the host are fetched for each pass, but zero_stage {training.zero_stage} fetches none"
+        where = places.where(("training", "offload_states"))
+        found.append(ScenarioError(message, where=where, fix="zero_stage 3, or offload_states optimizer"))
+    return found + [
         ScenarioError(
             f"training.{key} says nothing with zero_stage {training.zero_stage}",
             where=places.where(("training", key)),
@@ -31,11 +36,12 @@ def sharding_fields(training: TrainingSection) -> dict[str, Any]:
     return {
         "zero_stage": training.zero_stage,
         "reshard_after_forward": training.reshard_after_forward,
-        "prefetch": Recipe.prefetch if training.prefetch is None else training.prefetch,
+        "prefetch": training.prefetch,
         "prefetch_bytes": training.prefetch_bucket,
         "fsdp_shard": training.fsdp_shard,
         "reduce_dtype": training.reduce_dtype,
         "no_sync": training.no_sync,
+        "offload_states": training.offload_states or "none",
     }
 
 

@@ -12,6 +12,7 @@ from traincast.validate.measured import printed_time, time_from_rate
 from traincast.validate.place import Place, fitted_profiles, place_of
 from traincast.validate.rows import PublishedRow, RowSkippedError, expand, read_rows
 from traincast.validate.score import FamilyScore, RowScore, Status, family_scores
+from traincast.validate.studies import studies_of, with_regret
 
 if TYPE_CHECKING:
     from traincast.lower.job import Job
@@ -92,7 +93,8 @@ def validate_rows(
             waiting = []
     scores += _finish(waiting)
     failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
-    return ValidationReport(tuple(scores), family_scores(scores), failures)
+    families = with_regret(family_scores(scores), studies_of(scores, rows))
+    return ValidationReport(tuple(scores), families, failures)
 
 
 def _twice(row: PublishedRow, before: PublishedRow) -> Prepared:

@@ -57,6 +57,9 @@ class FamilyScore:
 
     `n` counts all its rows, `scored` those that count. `spearman` ranks step times, `spearman_rate` and
     `pearson_rate` compare executed FLOP/s per GPU, which do not follow from the size of the work alone.
+
+    The rest comes from its studies (`validate.studies`: several shapes of one model on the same GPUs): the regret of
+    the predicted best shape, mean and worst, and the rank correlation of the shapes, mean and worst; None without.
     """
 
     family: str
@@ -70,6 +73,11 @@ class FamilyScore:
     spearman_rate: float | None
     pearson_rate: float | None
     null_mape_pct: float | None
+    studies: int = 0
+    regret_pct: float | None = None
+    worst_regret_pct: float | None = None
+    spearman_in_studies: float | None = None
+    worst_spearman_in_studies: float | None = None
 
 
 def family_scores(rows: Sequence[RowScore]) -> tuple[FamilyScore, ...]:
@@ -100,7 +108,14 @@ def null_errors_pct(rows: Sequence[RowScore]) -> dict[str, float]:
 
 def spearman(left: Floats, right: Floats) -> float | None:
     """Rank correlation, ties at their mean rank; None for fewer than three pairs or a constant side."""
-    return pearson(_ranks(left), _ranks(right))
+    return pearson(ranks(left), ranks(right))
+
+
+def ranks(values: Floats) -> Floats:
+    """Ranks from 1, ties at their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return np.asarray((last - (counts - 1) / 2.0)[inverse], dtype=np.float64)
 
 
 def pearson(left: Floats, right: Floats) -> float | None:
@@ -145,9 +160,3 @@ def _rates(rows: Sequence[RowScore], *, measured: bool) -> Floats:
     flops = np.array([row.executed_flops_per_gpu for row in rows], dtype=np.float64)
     times = [row.measured_s if measured else row.predicted_s for row in rows]
     return np.asarray(flops / np.array(times, dtype=np.float64), dtype=np.float64)
-
-
-def _ranks(values: Floats) -> Floats:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2.0)[inverse], dtype=np.float64)

@@ -19,8 +19,9 @@ _KEEPS_GATHERED: Final = ("FSDP", "Llama3-herd")
 """Stacks whose stage 2 shards parameters too, but does not drop them after the forward pass (SHARD_GRAD_OP)."""
 
 
-DEEPSPEED_PREFETCH_BYTES: Final = 2 * 5e8
-"""DeepSpeed's stage3_prefetch_bucket_size, 5e8 parameters in half precision."""
+DEEPSPEED_AHEAD: Final = 0.9
+"""Parameters gathered ahead, in h^2: stage3_prefetch_bucket_size of DeepSpeed's ZeRO-3 example for Megatron-LM (6.04e7
+for h 8192), which leaves overlap_comm at its default of 2021, off (DeepSpeedExamples, ds_zero_stage_3_config.json)."""
 
 
 def sharding_of_row(row: PublishedRow, notes: list[str]) -> dict[str, Any]:
@@ -40,8 +41,9 @@ def sharding_of_row(row: PublishedRow, notes: list[str]) -> dict[str, Any]:
         found |= {"zero_stage": 3, "reshard_after_forward": False}
         notes.append("stage 2 of this stack: parameters are sharded, and kept from the forward to the backward pass")
     if row.text("remark") == "deepspeed_zero3":
-        found["prefetch_bytes"] = DEEPSPEED_PREFETCH_BYTES
-        notes.append("DeepSpeed's default: 5e8 parameters are gathered ahead (stage3_prefetch_bucket_size)")
+        ahead = DEEPSPEED_AHEAD * row.essential("hidden") ** 2
+        found |= {"overlap_dp": bool(overlap), "prefetch": 1, "prefetch_bytes": 2.0 * ahead}
+        notes.append("DeepSpeed's released Megatron recipe: 0.9 h^2 parameters gathered ahead, reductions exposed")
     reduced = next((kind for name, kind, _ in _REDUCED if name in stack), None)
     if reduced is not None and row.text("precision") not in ("fp16", "fp32"):
         found["reduce_dtype"] = reduced

@@ -1,0 +1,134 @@
+"""Megatron-Core and NeMo on H100, H200 and Blackwell: constants as identified, errors of rows that told none.
+
+Rows: NVIDIA dgxc-benchmarking (two generations of recipes), NeMo's performance pages and launcher, MLPerf's logs, the
+Megatron-Bridge archive and Megatron-LM's Llama example (scenarios/published).
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from traincast.profile import load_profile, shipped_profiles
+from traincast.validate import PublishedRow, RowScore, ValidationReport, published_files, read_published, validate_rows
+
+SCRIPT = Path(__file__).resolve().parents[2] / "calibration" / "identify_h100.py"
+
+
+@pytest.fixture(scope="module")
+def identify() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("identify_h100", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_products_alone_tell_what_whole_steps_do(identify: ModuleType) -> None:
+    """25 products say that fp8 reaches 0.87 of the share that half precision does; nine steps say so to 3 %."""
+    (ratio,) = identify.products().values()
+    assert load_profile("h100-nemo-megatroncore2025")["gemm.fp8"] == pytest.approx(ratio, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["stack_2025", "stack_2024", "stack_gb200"])
+def test_constants_are_those_that_the_script_finds(identify: ModuleType, step: str) -> None:
+    function, name = identify.STEPS[step]
+    shipped = load_profile(name)
+    for constant, value in function().items():
+        assert shipped[constant] == pytest.approx(value, rel=0.05 if constant == "overlap.slowdown" else 0.03), constant
+
+
+def test_rows_that_told_a_constant_are_named(identify: ModuleType) -> None:
+    assert set(identify.DGXC_ROWS) == load_profile("h100-nemo-megatroncore2025").fitted_rows
+    assert set(identify.NEMO_ROWS) == load_profile("h100-nemo-megatroncore2024").fitted_rows
+    assert set(identify.GB200_ROWS) == load_profile("blackwell-nemo-megatroncore2025").fitted_rows
+
+
+def test_no_more_than_a_quarter_of_a_family_was_used() -> None:
+    fitted = {row for profile in shipped_profiles() for row in profile.fitted_rows if "nemo" in profile.name}
+    for family in ("dgxc_h100", "nemo", "mlperf", "megatron_bridge"):
+        rows = [row for row in rows_of(family) if row.text("grade") in ("A", "B") and not row.text("unusual")]
+        dense = [row for row in rows if (row.number("experts") or 0) <= 1 and row.text("precision") in ("bf16", "fp8")]
+        assert sum(row.id in fitted for row in dense) <= len(dense) / 4, family
+
+
+def rows_of(family: str) -> tuple[PublishedRow, ...]:
+    return read_published(published_files(), [family])
+
+
+@pytest.fixture(scope="module")
+def dgxc() -> dict[str, RowScore]:
+    """Rows of dgxc_h100 that ran under NeMo."""
+    wanted = [row for row in rows_of("dgxc_h100") if row.text("remark") != "jax_xla"]
+    return {score.id: score for score in validate_rows(wanted).rows}
+
+
+def mean_abs_pct(rows: Iterable[RowScore]) -> float:
+    errors = [abs(row.error_pct) for row in rows if row.status == "scored" and row.error_pct is not None]
+    assert len(errors) > 2
+    return sum(errors) / len(errors)
+
+
+def test_dgxc_dense_bf16(dgxc: dict[str, RowScore]) -> None:
+    """16 rows of four models that told no constant: 3 % on average, 5 % at worst (when written: 1.6 and 4.3)."""
+    rows = [row for row in dgxc.values() if "bf16" in row.id and row.status == "scored"]
+    assert mean_abs_pct(rows) <= 3.0
+    assert max(abs(row.error_pct or 0.0) for row in rows) <= 5.0
+
+
+def test_dgxc_fp8(dgxc: dict[str, RowScore]) -> None:
+    """The same models in fp8: 4 % on average (when written: 3.3)."""
+    assert mean_abs_pct(row for row in dgxc.values() if "fp8" in row.id) <= 4.0
+
+
+def beyond(reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(strict=True, reason=reason)
+
+
+SPREAD = (
+    "measured +5.9 %, forecast 0.0 %: ranks differ in pace, and the slowest of 2,048 sets it; a step has no jitter"
+)
+LATENCY = "measured +5.6 %, forecast +9.9 %: a ring of 1,024 ranks at 3 us a hop, beside fp8 passes that are too short"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "first", "last"),
+    [
+        ("gpt3_175b", "bf16", 128, 2048),
+        ("llama31_8b", "bf16", 8, 128),
+        ("nemotron4_15b", "bf16", 16, 2048),
+        ("llama31_8b", "fp8", 8, 128),
+        pytest.param("gpt3_175b", "fp8", 128, 2048, marks=beyond(SPREAD)),
+        pytest.param("nemotron4_15b", "fp8", 16, 2048, marks=beyond(LATENCY)),
+    ],
+)
+def test_weak_scaling_loss(dgxc: dict[str, RowScore], model: str, kind: str, first: int, last: int) -> None:
+    """From the smallest to the largest run of a model the step grows as measured, within 3 points."""
+    ends = [dgxc[f"dgxc_{model}_{kind}_{gpus}"] for gpus in (first, last)]
+    measured, predicted = ([getattr(row, name) for row in ends] for name in ("measured_s", "predicted_s"))
+    assert 100 * abs(measured[1] / measured[0] - predicted[1] / predicted[0]) <= 3.0
+
+
+@pytest.fixture(scope="module")
+def others() -> ValidationReport:
+    return validate_rows([row for family in ("nemo", "mlperf", "megatron_bridge") for row in rows_of(family)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "bar", "of_null"), [("nemo", 6.0, 1.0), ("mlperf", 6.0, 0.5), ("megatron_bridge", 4.0, 0.5)]
+)
+def test_other_families(others: ValidationReport, family: str, bar: float, of_null: float) -> None:
+    """Mean errors of rows that told no constant: nemo 6 % (when written 4.6), mlperf 6 % (4.2), Megatron-Bridge's dense
+    rows 4 % (2.5), the last two well below half of the null forecast. nemo's rows come from four releases that differ
+    by up to 12 % on one configuration, so that the null there is 7.9 % already."""
+    (score,) = [one for one in others.families if one.family == family]
+    assert score.mape_pct is not None
+    assert score.null_mape_pct is not None
+    assert score.mape_pct <= min(bar, of_null * score.null_mape_pct)

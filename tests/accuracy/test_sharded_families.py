@@ -1,0 +1,135 @@
+"""Sharded data parallelism against measured steps: FSDP, FSDP2, ZeRO-1 in groups, DeepSpeed ZeRO-3.
+
+Figures when written: llm-foundry 8.6 % over the 221 rows that no profile has seen (null 36.7 %; its rows come from
+three revisions of the stack that lie up to a quarter apart at equal shapes), torchtitan bf16 1.7 %, torchao bf16 2.4 %,
+InternEvo 4.2 %, SC21's ZeRO-3 6.6 % over four rows, one constant told by the two others.
+"""
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from traincast.validate import PublishedRow, ValidationReport, published_files, read_published, validate_rows
+from traincast.validate.place import fitted_profiles
+from traincast.validate.score import RowScore
+
+
+def validated(families: list[str], wanted: Callable[[PublishedRow], bool] = lambda row: True) -> ValidationReport:
+    return validate_rows([row for row in read_published(published_files(), families) if wanted(row)])
+
+
+def error(row: RowScore) -> float:
+    assert row.predicted_s is not None
+    assert row.measured_s is not None
+    return row.predicted_s / row.measured_s - 1
+
+
+def mean_error(rows: Iterable[RowScore]) -> float:
+    errors = [abs(error(row)) for row in rows]
+    return sum(errors) / len(errors)
+
+
+def scored(report: ValidationReport) -> list[RowScore]:
+    return [row for row in report.rows if row.status == "scored"]
+
+
+@pytest.mark.slow
+def test_llm_foundry() -> None:
+    report = validated(["foundry"])
+    (family,) = report.families
+    assert (family.n, family.scored, family.fitted) == (275, 221, 54)
+    assert family.mape_pct <= 10
+    assert family.mape_pct < family.null_mape_pct / 2
+    assert family.spearman >= 0.99
+    assert mean_error(row for row in scored(report) if row.id in H100) <= 0.05
+
+
+H100 = {f"foundry-{number:04d}" for number in range(4, 71)}
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(reason="8.6 %: the oldest of three revisions of the stack is up to a quarter slower at equal shapes")
+def test_llm_foundry_to_the_aim() -> None:
+    assert validated(["foundry"]).families[0].mape_pct <= 5
+
+
+def test_torchtitan_and_torchao_in_bf16() -> None:
+    """Four rows of torchtitan and one of torchao that told no constant; every one within 5 %."""
+    report = validated(["torchtitan", "torchao"], lambda row: row.text("precision") == "bf16")
+    rows = scored(report)
+    assert {row.id for row in rows} == {
+        "torchao-0001",
+        "titan-0020",
+        "titan-old-0007",
+        "titan-old-0010",
+        "titan-old-0011",
+    }
+    assert max(abs(error(row)) for row in rows) <= 0.05
+
+
+def test_internevo() -> None:
+    """ZeRO-1 over all replicas and in groups, TP 1 and 2, 8 to 1,024 GPUs."""
+    report = validated(["internevo"])
+    (family,) = report.families
+    assert (family.scored, family.fitted) == (13, 4)
+    assert family.mape_pct <= 6
+    outlier = "internevo_tp1_z-1_1024"
+    assert max(abs(error(row)) for row in scored(report) if row.id != outlier) <= 0.05
+
+
+@pytest.mark.xfail(
+    reason="39 % fast: over all 1,024 replicas the measured step is 2.8 s longer than over 64; messages of each"
+    " parameter to its owner, whose number grows with the replicas, are not in the model"
+)
+def test_internevo_over_1024_replicas() -> None:
+    (row,) = validated(["internevo"], lambda row: row.id == "internevo_tp1_z-1_1024").rows
+    assert abs(error(row)) <= 0.12
+
+
+PAIRS = (("174B_384", "174B_384"), ("174B_768", "174B_768"), ("174B_1536", "174B_1536"))
+LARGE = (("529B_640", "529B_560"), ("529B_1120", "529B_1120"), ("529B_2240", "529B_2240"))
+
+
+@pytest.fixture(scope="module")
+def zero_3() -> list[RowScore]:
+    return list(validated(["sc21"], lambda row: row.id.startswith("sc21_t2_ZeRO-3")).rows)
+
+
+@pytest.fixture(scope="module")
+def table_2() -> dict[str, RowScore]:
+    return {row.id: row for row in validated(["sc21"], lambda row: row.id.startswith("sc21_t2_")).rows}
+
+
+def test_deepspeed_zero_3(zero_3: list[RowScore]) -> None:
+    """One constant, told by two of the six rows; the four others within 12 % on average."""
+    assert [row.status for row in zero_3].count("scored") == 4
+    assert mean_error(row for row in zero_3 if row.status == "scored") <= 0.08
+    assert max(abs(error(row)) for row in zero_3) <= 0.12
+
+
+@pytest.mark.slow
+def test_every_pair_of_table_2_is_in_order(table_2: dict[str, RowScore]) -> None:
+    """SC21, §5.2: PTD-P is faster than ZeRO-3 at every number of GPUs."""
+    for zero, ptd in PAIRS + LARGE:
+        slow, fast = table_2[f"sc21_t2_ZeRO-3_{zero}"], table_2[f"sc21_t2_PTD_{ptd}"]
+        gpus = int(zero.rpartition("_")[2]) / int(ptd.rpartition("_")[2])  # on 640 GPUs the batch grows with them
+        assert slow.predicted_s is not None
+        assert fast.predicted_s is not None
+        assert slow.predicted_s > gpus * fast.predicted_s / (2560 / 2240 if gpus > 1 else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["174B_768", "529B_1120"])
+def test_doubling_gpus_at_a_fixed_batch_widens_the_gap(table_2: dict[str, RowScore], name: str) -> None:
+    """SC21, §5.2: by doubling the GPUs at the same batch PTD-P outperforms ZeRO-3 by 70 % (the two rows of ZeRO-3 here
+    told its one constant)."""
+    slow, fast = table_2[f"sc21_t2_ZeRO-3_{name}"], table_2[f"sc21_t2_PTD_{name}"]
+    assert slow.predicted_s is not None
+    assert fast.predicted_s is not None
+    assert slow.predicted_s / fast.predicted_s == pytest.approx(1.70, abs=0.15)
+
+
+def test_no_profile_has_seen_more_than_a_quarter_of_a_family() -> None:
+    for family in ("foundry", "torchtitan", "torchao", "internevo", "sc21"):
+        rows = read_published(published_files(), [family])
+        assert sum(row.id in fitted_profiles() for row in rows) <= len(rows) / 4

@@ -1,0 +1,151 @@
+"""Linear layers: what splitting and fp8 change, and what they must not change.
+
+Laws: pieces of a product and of a reduction add up to the whole; fp8 halves what is gathered, not what is reduced;
+casts move the bytes that model/linear.py states (Transformer Engine's cast and transpose kernels, delayed scaling).
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from traincast.model.linear import PIECES
+from traincast.model.operators import (
+    Block,
+    Collective,
+    Gemm,
+    MemoryBound,
+    Operator,
+    block_backward,
+    block_forward,
+    head_backward,
+    head_forward,
+)
+
+BLOCK = Block(
+    hidden=4096,
+    heads=32,
+    kv_heads=32,
+    head_dim=128,
+    ffn_hidden=16384,
+    gated_mlp=False,
+    rotary=False,
+    microbatch=2,
+    sequence=2048,
+    tp=4,
+    sequence_parallel=True,
+    flash=True,
+    dropout=False,
+    overlap_tp=True,
+    fused_accumulation=True,
+)
+
+
+def block(**changes: object) -> Block:
+    return replace(BLOCK, **changes)  # type: ignore[arg-type]
+
+
+def layer(one: Block) -> tuple[Operator, ...]:
+    return (*block_forward(one), *block_backward(one))
+
+
+def flops(ops: tuple[Operator, ...]) -> float:
+    return sum(op.flops for op in ops if isinstance(op, Gemm))
+
+
+def wire(ops: tuple[Operator, ...], kind: str) -> float:
+    return sum(op.size_bytes for op in ops if isinstance(op, Collective) and op.op == kind)
+
+
+def casts(ops: tuple[Operator, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for op in ops:
+        if isinstance(op, MemoryBound) and ("cast" in op.name or "transpose" in op.name):
+            found[op.name] = op.bytes_moved
+    return found
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_pieces_add_up(gated: bool) -> None:
+    """Split or whole, a layer multiplies, gathers and reduces the same."""
+    whole, split = layer(block(gated_mlp=gated)), layer(block(gated_mlp=gated, split_tp=True))
+    assert flops(split) == flops(whole)
+    for kind in ("all_gather", "reduce_scatter"):
+        assert wire(split, kind) == pytest.approx(wire(whole, kind))
+
+
+def test_what_of_a_split_layer_is_exposed() -> None:
+    """Forward one piece of each row-parallel output, no gather; backward nothing, as gradients are split too."""
+    forward = [op for op in block_forward(block(split_tp=True)) if isinstance(op, Collective)]
+    waiting = [op for op in forward if op.behind == 0]
+    assert [op.op for op in waiting] == ["reduce_scatter", "reduce_scatter"]
+    assert sum(op.size_bytes for op in waiting) == pytest.approx(2 * BLOCK.hidden_bytes / PIECES)
+    backward = [op for op in block_backward(block(split_tp=True)) if isinstance(op, Collective)]
+    assert all(op.behind > 0 for op in backward)
+    assert sum(op.behind == 0 for op in block_backward(BLOCK) if isinstance(op, Collective)) == 2
+
+
+def test_reductions_beside_a_product_take_its_multiprocessors() -> None:
+    shares = {op.name for op in layer(block(split_tp=True)) if isinstance(op, Gemm) and op.shares_sms}
+    assert shares == {"attention.out", "mlp.down"}
+    assert not any(op.shares_sms for op in layer(BLOCK) if isinstance(op, Gemm))
+
+
+@pytest.mark.parametrize("changes", [{"tp": 1}, {"sequence_parallel": False}])
+def test_without_a_split_sequence_nothing_is_split(changes: dict[str, object]) -> None:
+    assert layer(block(split_tp=True, **changes)) == layer(block(**changes))
+
+
+def test_fp8_products_are_those_of_linear_layers() -> None:
+    """All products of a layer (its attention is fused), none of the head."""
+    fp8 = block(fp8=True)
+    assert all(op.fp8 for op in layer(fp8) if isinstance(op, Gemm))
+    head = (*head_forward(fp8, 8192), *head_backward(fp8, 8192))
+    assert head == (*head_forward(BLOCK, 8192), *head_backward(BLOCK, 8192))
+    assert flops(layer(fp8)) == flops(layer(BLOCK))
+
+
+def test_fp8_halves_what_is_gathered() -> None:
+    plain, fp8 = layer(BLOCK), layer(block(fp8=True))
+    assert wire(fp8, "all_gather") == pytest.approx(wire(plain, "all_gather") / 2)
+    assert wire(fp8, "reduce_scatter") == wire(plain, "reduce_scatter")
+
+
+def test_bytes_of_casts_on_hopper() -> None:
+    """t tokens, h wide, TP 4, f = 4h: inputs of row-parallel layers 4 bytes, gradients of column-parallel ones 4, those
+    of row-parallel ones 3 on this rank's quarter and 2 on the whole, gathered inputs 2."""
+    t, h = BLOCK.tokens, BLOCK.hidden
+    assert casts(layer(block(fp8=True))) == pytest.approx(
+        {
+            "attention.out.cast": 4 * t * h / 4,
+            "mlp.down.cast": 4 * t * h,
+            "mlp.down.cast.grad": 3 * t * h / 4,
+            "mlp.down.transpose": 2 * t * h,
+            "mlp.up.cast.grad": 4 * t * h,
+            "mlp.up.transpose": 2 * t * h,
+            "attention.out.cast.grad": 3 * t * h / 4,
+            "attention.out.transpose": 2 * t * h,
+            "attention.qkv.cast.grad": 4 * t * 3 * h / 4,
+            "attention.qkv.transpose": 2 * t * h,
+        }
+    )
+
+
+def test_blackwell_needs_no_transposes() -> None:
+    found = casts(layer(block(fp8=True, fp8_transposes=False)))
+    assert not any("transpose" in name for name in found)
+    assert found["mlp.down.cast"] == 3 * BLOCK.tokens * BLOCK.hidden
+
+
+def test_norms_write_fp8_themselves() -> None:
+    def norms(one: Block) -> float:
+        names = ("attention.norm", "mlp.norm")
+        return sum(op.bytes_moved for op in block_forward(one) if isinstance(op, MemoryBound) and op.name in names)
+
+    assert norms(block(fp8=True)) == pytest.approx(norms(BLOCK) * 3 / 4)
+
+
+def test_a_fused_sum_reads_and_writes_the_main_gradient() -> None:
+    fused = {op.out_bytes for op in layer(block(main_gradient_bytes=4)) if isinstance(op, Gemm) and op.role == "wgrad"}
+    assert fused == {8.0}
+    own = layer(block(main_gradient_bytes=4, fused_accumulation=False))
+    assert {op.out_bytes for op in own if isinstance(op, Gemm)} == {2.0}
