@@ -1,9 +1,9 @@
 """Identify fused attention on H100, by library, from published points: `python calibration/identify_flash_h100.py`.
 
-The stack decides which kernel runs: PyTorch's scaled_dot_product_attention runs FlashAttention-2 on H100 (2023 to 2025),
-Transformer Engine cuDNN's. Points: the benchmark figures of FlashAttention's repository, `measured/flash_h100.csv`. Each
-library has a plateau forward and backward, and shares the ramps of the equation (costs/attention.py); FlashAttention-2
-alone has points of both passes together, which tell its backward.
+The stack decides which kernel runs: PyTorch's scaled_dot_product_attention runs FlashAttention-2 on H100 (2023 to
+2025), Transformer Engine cuDNN's. Points: the benchmark figures of FlashAttention's repository, in
+`measured/flash_h100.csv`. Each library has a plateau forward and backward, and shares the ramps of the equation
+(costs/attention.py); FlashAttention-2 alone has points of both passes together, which tell its backward.
 """
 
 import csv

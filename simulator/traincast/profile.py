@@ -56,7 +56,10 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "network.base_latency": ("ratio", "further factor on NCCL's base latencies"),
     "network.edge_steps": ("count", "steps of a ring that a chunk takes beyond those that carry it on"),
     "network.nvls_latency": ("ratio", "factor on NCCL's latency of NVLink SHARP"),
-    "network.nvls_growth": ("ratio", "share by which that latency grows with each doubling of the domain beyond 8 GPUs"),
+    "network.nvls_growth": (
+        "ratio",
+        "share by which that latency grows with each doubling of the domain beyond 8 GPUs",
+    ),
     "network.nvls_efficiency": ("ratio", "factor on the bandwidth of NVLink SHARP"),
     "network.nvls_mixing": ("ratio", "mixing term of NVLink SHARP"),
     "network.hop": ("time", "latency of a network hop beyond NCCL's and the cables'"),
@@ -120,13 +123,13 @@ class Constant:
 class Traits:
     """What a software stack does, as its sources say: not numbers to fit.
 
-    `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps, and of fp8 products (Hopper's
-    need transposes). The others are fields of `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more
-    than one stage (SC21's scripts use the overlapping DDP with one stage only).
+    `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps, and of fp8 products
+    (Hopper's need transposes). The others are fields of `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient
+    buckets may reduce during backward with more than one stage (SC21's scripts use the overlapping DDP with one only).
     `launch_blocking`: the host waits for every kernel before it issues the next one (CUDA_LAUNCH_BLOCKING=1), so that
     nothing overlaps and each call's host time adds to its kernel's. `keeps_half_gradients`: half-precision gradients
-    stay beside single-precision ones for the whole step (DeepSpeed's bf16 optimiser). `nvls`: NVLink SHARP is used where
-    the hardware and this version of NCCL have it (NCCL_NVLS_ENABLE=0 turns it off).
+    stay beside single-precision ones for the whole step (DeepSpeed's bf16 optimiser). `nvls`: NVLink SHARP is used
+    where the hardware and this version of NCCL have it (NCCL_NVLS_ENABLE=0 turns it off).
     `early_stop`: recomputation ends with the last tensor that the backward pass reads (`lower.recompute`).
     `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
@@ -181,8 +184,8 @@ class Profile:
     """One GPU on one fabric under one stack. Compared by identity: profiles are loaded once.
 
     `collective_gpus` and `fabrics` say whose measured collectives it prices (calibration.choice), `launch` who launched
-    on one node where a log does not say, `fitted_curves` which curves told its constants, `intervals` how far off it is,
-    by kind (`step`; `inside`, `across` nodes), `defaults` what the stack does where a row or a scenario is silent
+    on one node where a log does not say, `fitted_curves` which curves told its constants, `intervals` how far off it
+    is, by kind (`step`; `inside`, `across` nodes), `defaults` what the stack does where a row or a scenario is silent
     (`DEFAULTS`),
     `also_for` further GPUs that the rows of its stacks ran on.
     """

@@ -188,13 +188,13 @@ def evaluate_shapes(
 ) -> SweepOutcome:
     """Evaluates the shapes that fit into memory and ranks them; `advance` is told how many more are done."""
     prepared = prepare(scenario)
-    sized = [(job, memory_of(job)) for job in (_job(prepared, shape) for shape in shapes)]
+    refusals: list[str] = []
+    sized = [(job, memory) for job in (_job(prepared, shape) for shape in shapes) if (memory := _sized(job, refusals))]
     kept = [(job, memory) for job, memory in sized if memory.verdict != "does not fit"]
     advance(len(shapes) - len(kept))
     # neighbours that share a schedule share its graph in the recurrence
     kept.sort(key=lambda one: (one[0].recipe.schedule, one[0].mesh.pp, one[0].microbatches, one[0].chunks))
     rows: list[SweepRow] = []
-    refusals: list[str] = []
     for begin in range(0, len(kept), _BATCH):
         batch = kept[begin : begin + _BATCH]
         rows += _evaluate(batch, refusals)
@@ -203,10 +203,19 @@ def evaluate_shapes(
         scenario=scenario.name,
         world=scenario.mesh.world,
         legal=len(shapes),
-        too_big=len(shapes) - len(kept),
+        too_big=len(sized) - len(kept),
         ranked=tuple(sorted(rows, key=lambda row: (row.over_limit, row.step_time_s, row.shape))),
         refusals=tuple(refusals),
     )
+
+
+def _sized(job: "Job", refusals: list[str]) -> "MemoryEstimate | None":
+    """Memory of a job; None, with the reason among the refusals, where it cannot be."""
+    try:
+        return memory_of(job)
+    except TraincastError as error:
+        refusals.append(f"{_shape(job)}: {error}")
+        return None
 
 
 def _job(prepared: Prepared, shape: Shape) -> "Job":

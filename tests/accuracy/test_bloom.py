@@ -144,8 +144,8 @@ def test_its_neighbours_that_ran_are_accepted_near_their_peaks(
 
 
 @pytest.mark.xfail(
-    reason="21 GB: three quarters of 12 bytes for 2.3e9 parameters. The source's run without ZeRO was on another branch,"
-    " whose optimiser held more than states (its 72 GB are 14 GB above ours)",
+    reason="21 GB: three quarters of 12 bytes for 2.3e9 parameters. The source's run without ZeRO was on another"
+    " branch, whose optimiser held more than states (its 72 GB are 14 GB above ours)",
 )
 def test_sharding_the_optimiser_saves_what_was_measured() -> None:
     """TP8 PP12 DP4: 72 GB without ZeRO-1, 37 GB with it in the source's own pair; 30 to 40 GB saved."""

@@ -91,9 +91,7 @@ def beyond(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.xfail(strict=True, reason=reason)
 
 
-SPREAD = (
-    "measured +5.9 %, forecast 0.0 %: ranks differ in pace, and the slowest of 2,048 sets it; a step has no jitter"
-)
+SPREAD = "measured +5.9 %, forecast 0.0 %: ranks differ in pace, and the slowest of 2,048 sets it; a step has no jitter"
 LATENCY = "measured +5.6 %, forecast +9.9 %: a ring of 1,024 ranks at 3 us a hop, beside fp8 passes that are too short"
 
 

@@ -33,7 +33,15 @@ def test_six_lines_of_use() -> None:
     assert len(uses()) == 6
 
 
-@pytest.mark.parametrize("line", uses())
+SLOW = ("traincast sweep", "traincast validate", "traincast report sc21")
+"""Lines of use that take more than a few seconds."""
+
+
+def timed(line: str) -> object:
+    return pytest.param(line, marks=pytest.mark.slow) if line.startswith(SLOW) else line
+
+
+@pytest.mark.parametrize("line", map(timed, uses()))
 def test_use(line: str, run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     done = run(*shlex.split(line)[1:])
@@ -48,7 +56,13 @@ def test_files_that_the_readme_names_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "family", ["sc21", "korthikanti", "vtrain", pytest.param("vtrain_single", marks=pytest.mark.slow)]
+    "family",
+    [
+        pytest.param("sc21", marks=pytest.mark.slow),
+        "korthikanti",
+        "vtrain",
+        pytest.param("vtrain_single", marks=pytest.mark.slow),
+    ],
 )
 def test_validation_table_is_what_validate_prints(run, family: str) -> None:
     """The figures of "How good it is" are those of today's code, to the digits shown."""

@@ -41,12 +41,14 @@ def test_one_wave_costs_the_same_for_any_number_of_full_tiles_up_to_the_machine(
 
 
 def test_rows_that_are_no_multiples_of_16_bytes_fall_off_the_tensor_cores() -> None:
-    """Law: 8 elements of two bytes are what a tensor-core kernel loads; heads of 108 or 150 columns are not, 112 are."""
+    """Law: a tensor-core kernel loads 8 elements of two bytes; heads of 108 or 150 columns are not such, 112 are."""
     slow = replace(constants(), unaligned=0.03)
     for heads in (108, 150, 450):
         rate = 2.0 * 64 * 2048 * 2048 * heads / gemm_seconds(2048, 2048, heads, 64, slow)
         assert rate == pytest.approx(0.03 * 312e12, rel=0.01)
-        assert gemm_seconds(2048, heads, 2048, 64, slow) > 5 * gemm_seconds(2048, heads + heads % 8, 2048, 64, constants())
+        assert gemm_seconds(2048, heads, 2048, 64, slow) > 5 * gemm_seconds(
+            2048, heads + heads % 8, 2048, 64, constants()
+        )
     for heads in (112, 144, 128):
         assert gemm_seconds(2048, 2048, heads, 64, slow) == gemm_seconds(2048, 2048, heads, 64, constants())
 

@@ -265,3 +265,11 @@ def test_overrides_name_their_option(refused):
     assert refused(SMALL, ("training.microbatch", "[1")).where == "--set training.microbatch=[1"
     assert "is no mapping" in refused(SMALL, ("training.microbatch.x", "1")).message
     assert refused(SMALL, ("training", "3")).where == "--set training=3"
+
+
+def test_schedules_that_run_ahead_refuse_blocking_messages(refused):
+    """They would deadlock: a key of the file, so the user's to mend."""
+    error = refused(SMALL, ("parallelism.pp", "2"), ("training.schedule", "zb-h2"), ("training.p2p", "blocking"))
+    assert isinstance(error, ShapeError)
+    assert error.where == "--set training.p2p=blocking"
+    assert "leave training.p2p out" in (error.fix or "")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
+from traincast.errors import ShapeError
 from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads
 from traincast.memory.stages import estimate_job
 from traincast.memory.types import MemoryEstimate
@@ -50,14 +51,21 @@ def nearest_that_fits(
         if (job.mesh, job.recipe) in seen:
             continue
         seen.add((job.mesh, job.recipe))
-        if _legal(job):
-            found = estimate_job(job, gpu_memory_bytes)
-            if found.verdict == "fits":
-                return Remedy(words, job.mesh, job.recipe, found)
+        found = _estimate(job, gpu_memory_bytes)
+        if found is not None and found.verdict == "fits":
+            return Remedy(words, job.mesh, job.recipe, found)
         for cost, changed, word in _changes(job):
             if distance + cost <= FARTHEST:
                 heapq.heappush(heap, (distance + cost, next(order), changed, (*words, word)))
     return None
+
+
+def _estimate(job: MemoryJob, gpu_memory_bytes: float) -> MemoryEstimate | None:
+    """Memory of a job; None where the job cannot be, as where shard groups do not divide the replicas."""
+    try:
+        return estimate_job(job, gpu_memory_bytes) if _legal(job) else None
+    except ShapeError:
+        return None
 
 
 def _changes(job: MemoryJob) -> Iterator[tuple[int, MemoryJob, str]]:

@@ -75,7 +75,8 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
         yield "nearest that fits", ", ".join(forecast.nearest_that_fits or ("none found",)), None, None
     if (context := forecast.context_parallel) is not None:
         yield "context parallelism", context.kind, None, _context_words(context)
-        need = f"{context.direction}, to be no slower than attention; reachable here: {context.available_bytes_per_s / _GB:.3g} GB/s"
+        reachable = f"{context.available_bytes_per_s / _GB:.3g} GB/s"
+        need = f"{context.direction}, to be no slower than attention; reachable here: {reachable}"
         yield "rate required", _number(context.required_bytes_per_s / _GB), "GB/s per GPU", need
     yield "mesh signature", forecast.mesh_signature, None, None
 

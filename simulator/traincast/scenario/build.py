@@ -44,6 +44,8 @@ from traincast.scenario.types import ClusterSpec, Scenario
 from traincast.schedule import ANY_CHUNKS, SPLIT, TWO_CHUNKS, chunks_of_model, in_groups
 
 LONGEST_SPLIT = 16
+NEED_ASYNC = tuple(name for name in SPLIT if name != "zb-h1")
+"""Schedules that run ahead of what a blocking exchange lets them."""
 
 # message of a shape problem -> the key it is about
 _KEYS: tuple[tuple[str, Keys], ...] = (
@@ -330,6 +332,10 @@ def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError
     elif training.schedule not in (None, *ANY_CHUNKS) and shape.vpp > 1:
         message = f"schedule {training.schedule} has 1 chunk a stage, but vpp is {shape.vpp}"
         found.append(ShapeError(message, where=where, fix="schedule interleaved, or vpp 1"))
+    if training.p2p == "blocking" and training.schedule in NEED_ASYNC:
+        message = f"schedule {training.schedule} deadlocks where every message is waited for"
+        fix = "async, or leave training.p2p out"
+        found.append(ShapeError(message, where=places.where(("training", "p2p")), fix=fix))
     if section.published and section.published.tflops_per_gpu and not section.published.convention:
         where = places.where(("published", "tflops_per_gpu"))
         fix = "add convention: model, model_causal or hardware"

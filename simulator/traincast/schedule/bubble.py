@@ -14,8 +14,8 @@ def bubble_s(key: ScheduleKey, times: PassTimes) -> float | None:
     ZB-H1: (p - 1)(F + I - W), ZB-H2: (p - 1)(F + I - 2 W), and none where that is negative [3]; both for at least as
     many microbatches as they hold, and for W no longer than F and I. ZB-V: none if F = I = W [3]. DualPipe: (p/2 - 1)
     (F&B + B - 3 W), DualPipeV: (p - 1)(F&B + B - 3 W) of a chunk [4]; F&B, a forward and a backward at once, takes F +
-    B here, and what the overlap saves goes into the costs of the chunks. The seconds of `times` are of all chunks that
-    one microbatch passes on a stage.
+    B here, and what the overlap saves goes into the costs of the chunks; both hold for F = I only. The seconds of
+    `times` are of all chunks that one microbatch passes on a stage.
 
     References: [1] SC21, sections 2.2.1 and 2.2.2. [2] Lamy-Poirier 2022. [3] Qi et al. 2023, Table 2 and section 6.
     [4] DeepSeek-V3 Technical Report, Table 2, and the DualPipe repository.
@@ -31,7 +31,7 @@ def bubble_s(key: ScheduleKey, times: PassTimes) -> float | None:
         return (p - 1) * (forward_s + input_s - weight_s) / v
     if name == "zb-h2":
         return max((p - 1) * (forward_s + input_s - 2 * weight_s), 0.0)
-    if name in ("dualpipe", "dualpipev"):
+    if name in ("dualpipe", "dualpipev") and forward_s == input_s:
         depth, parts = (p // 2, 1) if name in BOTH_WAYS else (p, v)
         return (depth - 1) * (forward_s + 2 * backward_s - 3 * weight_s) / parts
     return 0.0 if name == "zb-v" and forward_s == input_s == weight_s else None

@@ -120,9 +120,7 @@ class CollectiveReport:
 
     def overall(self) -> dict[str, object]:
         """Medians over nccl-tests curves of at least 8 sizes, all of them and those that were not fitted."""
-        long = [
-            c for c in self.curves if c.status != "skipped" and c.sizes >= LEAST_SIZES and c.harness == NCCL_TESTS
-        ]
+        long = [c for c in self.curves if c.status != "skipped" and c.sizes >= LEAST_SIZES and c.harness == NCCL_TESTS]
         errors = [c.mean_abs_pct for c in long if c.mean_abs_pct is not None]
         held_out = [c.mean_abs_pct for c in long if c.mean_abs_pct is not None and c.status == "scored"]
         inside = [row for row in self.rows if row.status == "scored" and row.low_us is not None]

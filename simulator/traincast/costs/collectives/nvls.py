@@ -7,8 +7,8 @@ measurements, and for one domain the traffic on a GPU's links:
 An all-reduce of S bytes over n GPUs gives each GPU one share S/n to reduce. Every GPU's port sends its whole buffer
 to the switches as the heads load it (S), and the reduced share once as a multicast store (S/n). So S (1 + 1/n) bytes
 leave each port, and the algorithm bandwidth is B n/(n+1), the bus bandwidth 2 B (n-1)/(n+1). With B = 315 GB/s on H100
-(18 links of 20.6 GB/s at an efficiency of 0.85, NCCL's own figures) that gives 420, 450, 473 and 490 GB/s on 5 to 8 GPUs
-where 420, 440, 460 and 480 were measured (github.com/NVIDIA/nccl issue 1455).
+(18 links of 20.6 GB/s at an efficiency of 0.85, NCCL's own figures) that gives 420, 450, 473 and 490 GB/s on 5 to 8
+GPUs where 420, 440, 460 and 480 were measured (github.com/NVIDIA/nccl issue 1455).
 """
 
 import math
