@@ -124,8 +124,9 @@ class Traits:
     """What a software stack does, as its sources say: not numbers to fit.
 
     `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps, and of fp8 products
-    (Hopper's need transposes). The others are fields of `model.operators.Block`, see there. `overlap_dp_in_pipeline`: gradient
-    buckets may reduce during backward with more than one stage (SC21's scripts use the overlapping DDP with one only).
+    (Hopper's need transposes). The others are fields of `model.operators.Block`, see there.
+    `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more than one stage (SC21's scripts use
+    the overlapping DDP with one only).
     `launch_blocking`: the host waits for every kernel before it issues the next one (CUDA_LAUNCH_BLOCKING=1), so that
     nothing overlaps and each call's host time adds to its kernel's. `keeps_half_gradients`: half-precision gradients
     stay beside single-precision ones for the whole step (DeepSpeed's bf16 optimiser). `nvls`: NVLink SHARP is used

@@ -181,8 +181,8 @@ def test_dp_over_pods_is_faster_with_interleaving_too(llama: Path) -> None:
 @pytest.mark.xfail(
     strict=True,
     reason="0.1 % slower: buckets of 512 MB (a million parameters a rank of DP) with 127 hops each, and every hop "
-    "counts the latency of the ring's longest path (14.6 us over cores, which 6 of 128 hops take; 6.8 us in the mean); with "
-    "the mean it is 0.1 % faster",
+    "counts the latency of the ring's longest path (14.6 us over cores, which 6 of 128 hops take; 6.8 us in the "
+    "mean); with the mean it is 0.1 % faster",
 )
 def test_dp_over_pods_is_faster_with_overlapped_gradients_on_1f1b(llama: Path) -> None:
     """What is expected: latency of single hops is hidden (§3.3.2)."""
