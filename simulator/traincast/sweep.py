@@ -136,7 +136,7 @@ def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Shape
 
 def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Iterator[Shape]:
     """Shapes whose numbers divide: a screen before the full check, so that few are checked in vain."""
-    from traincast.schedule import TWO_CHUNKS
+    from traincast.schedule import ANY_CHUNKS, SPLIT, TWO_CHUNKS
 
     mesh, recipe, layers = scenario.mesh, scenario.recipe, scenario.model.layers
     world = mesh.world // mesh.cp
@@ -150,8 +150,8 @@ def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]
             if dp not in values("dp", (dp,)) or recipe.global_batch % dp:
                 continue
             chunks = divisors(layers // pp) if pp > 1 and layers % pp == 0 else (1,)
-            if recipe.schedule in TWO_CHUNKS and pp > 1:
-                chunks = (2,)
+            if recipe.schedule in SPLIT and pp > 1 and recipe.schedule not in ANY_CHUNKS:
+                chunks = (2,) if recipe.schedule in TWO_CHUNKS else (1,)
             for vpp in values("vpp", chunks):
                 for microbatch in values("microbatch", divisors(recipe.global_batch // dp)):
                     yield Shape(tp, pp, dp, vpp, microbatch)

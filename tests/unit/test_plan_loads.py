@@ -20,7 +20,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "plain": [],
     "interleaved": [("parallelism.vpp", "2"), ("training.schedule", "interleaved")],
     "states sharded": [("training.zero_stage", "1")],
-    "two copies": [("training.schedule", "dualpipe")],
+    "two copies": [("training.schedule", "dualpipe"), ("training.p2p", "async")],
     "replicas of shards": [("training.zero_stage", "3"), ("training.fsdp_shard", "2")],
     "heads exchanged": [("parallelism.cp", "2"), ("training.cp_kind", "ulysses")],
 }

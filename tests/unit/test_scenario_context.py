@@ -169,3 +169,16 @@ def test_a_forecast_says_whether_the_network_keeps_up(load) -> None:
     alone = forecast(load(text=LLAMA.replace("cp: 8", "dp: 8")), engine="analytic")
     assert alone.as_dict()["context_parallel"] is None
     assert "context parallelism" not in {row[0] for row in summary_table(alone).rows}
+
+
+@pytest.mark.parametrize(
+    ("keys", "finding"),
+    [
+        ("  cp_kind: ulysses\n  cp_balance: true\n", "cp_balance says nothing with cp_kind ulysses"),
+        ("  recompute: full_but_late_attention\n  cp_balance: false\n", "needs a part of both halves"),
+        ("  attention: unfused\n  recompute: full_but_attention\n", "keeps no scores"),
+    ],
+)
+def test_what_a_split_cannot_do_is_refused(load, keys: str, finding: str) -> None:
+    with pytest.raises(UserError, match=finding):
+        load(keys)

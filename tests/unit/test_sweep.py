@@ -99,3 +99,9 @@ def test_a_sweep_keeps_the_kind_of_schedule() -> None:
     split = replace(SMALL, recipe=replace(SMALL.recipe, schedule="zb-h1", p2p="async"))
     (row,) = evaluate_shapes(split, [Shape(2, 2, 1, 1, 1)]).ranked
     assert row.step_time_s == forecast(split, engine="analytic").step_time_s
+
+
+def test_schedules_of_one_chunk_are_not_replaced_by_interleaving() -> None:
+    """What predict refuses, a sweep does not run under another name."""
+    searched = replace(SMALL, recipe=replace(SMALL.recipe, schedule="zb-h2", p2p="async"))
+    assert {shape.vpp for shape in enumerate_shapes(searched)} == {1}

@@ -31,6 +31,17 @@ def context_key_problems(training: TrainingSection, shape: ParallelismSection, p
         where = places.where(("training", "cp_keep_kv"))
         message = f"training.cp_keep_kv says nothing with cp_kind {training.cp_kind or 'ring'}, which gathers nothing"
         found.append(ScenarioError(message, where=where, fix="cp_kind allgather, or leave it out"))
+    for key in ("cp_balance", "cp_inner"):
+        if shape.cp > 1 and training.cp_kind == "ulysses" and getattr(training, key) is not None:
+            message = f"training.{key} says nothing with cp_kind ulysses, where every rank has whole sequences"
+            found.append(ScenarioError(message, where=places.where(("training", key)), fix="leave it out"))
+    where = places.where(("training", "recompute"))
+    if training.recompute == "full_but_late_attention" and training.cp_balance is False and shape.cp > 1:
+        message = "full_but_late_attention needs a part of both halves of the sequence on every rank"
+        found.append(ScenarioError(message, where=where, fix="leave cp_balance out, or recompute full_but_attention"))
+    if training.attention == "unfused" and training.recompute in ("full_but_attention", "full_but_late_attention"):
+        message = f"recompute {training.recompute} keeps no scores, which unfused attention needs backward"
+        found.append(ScenarioError(message, where=where, fix="attention flash, or recompute full"))
     return found
 
 
@@ -40,7 +51,8 @@ def context_fields(training: TrainingSection, mesh: Mesh, assumptions: list[str]
     for key, default in _DEFAULTS.items():
         stated = getattr(training, key)
         fields[key] = default if stated is None else stated
-        if stated is None and mesh.cp > 1 and key in _ASSUMED:
+        idle = key == "cp_balance" and training.cp_kind == "ulysses"
+        if stated is None and mesh.cp > 1 and key in _ASSUMED and not idle:
             assumptions.append(f"training.{key} not stated: {str(default).lower()}")
     return fields
 
