@@ -45,7 +45,7 @@ def run_loop(checkout):
     """Rows of the script."""
     script = checkout / "calibration" / "loop" / "loop.py"
     command = [sys.executable, str(script), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if done.returncode == 3:
         pytest.skip(done.stderr.strip())
     assert done.returncode in (0, 1), done.stderr
