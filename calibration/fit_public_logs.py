@@ -1,7 +1,8 @@
 """Fit the network constants of the shipped fabric profiles from public logs, and print or write the profiles.
 
 Run `python calibration/fit_public_logs.py` (a minute) to print what it finds beside what the profiles hold, with
-`--write` to write `profiles/*.yaml`. The logs are `measured/collectives.csv`, each curve with its source.
+`--write` to write `profiles/*.yaml`; their intervals stay (`fit_intervals.py` makes them). The logs are
+`measured/collectives.csv`, each curve with its source.
 
 What is fitted on what: inside a node the curves of 2 and of 8 GPUs (an NVL72 rack: 2 to 36), across nodes those of
 one and two nodes. Everything else is held out: 3 to 7 GPUs, other sites' logs, 4 to 128 nodes, 64 and 72 GPUs of a
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from traincast.calibration.choice import priced_by as choice_cache
-from traincast.calibration.conformal import Residual, conformal_interval
 from traincast.calibration.curves import read_curves
 from traincast.calibration.fit import Fit
 from traincast.calibration.fitted import fitted_constants
@@ -25,14 +25,8 @@ from traincast.calibration.network_fit import PRIORS, fit_network
 from traincast.calibration.network_model import Setting, points_of, setting_of
 from traincast.calibration.place import NoPlaceError
 from traincast.calibration.profile_file import Heading, Written, profile_text, traits_of, with_intervals
-from traincast.profile import Interval, Profile, load_profile, profiles_dir
-from traincast.validate.collectives import (
-    collective_files,
-    fitted_curves,
-    read_collectives,
-    validate_collectives,
-    without_launch,
-)
+from traincast.profile import Profile, load_profile, profiles_dir
+from traincast.validate.collectives import fitted_curves
 
 MEASURED = Path(__file__).resolve().parent / "measured" / "collectives.csv"
 
@@ -373,35 +367,6 @@ def show(fabric: Fabric, found: Fit | None) -> None:
         print(f"      {name:45s} mean error {100 * error:.1f} %")
 
 
-def held_out() -> dict[str, list[Residual]]:
-    """Residuals of the nccl-tests curves that no profile was fitted on, on fabrics that have a profile of their own, as
-    logs that do not say who launched: `inside` an NVLink domain and `across`."""
-    curves = without_launch(read_collectives(collective_files()))
-    report = validate_collectives(curves)
-    across = {s.curve.id: s.place.span.nodes > 1 for s in all_settings().values()}
-    used = {c.curve_id for c in report.curves if c.status == "scored" and c.harness == "nccl-tests" and c.own_fabric}
-    found: dict[str, list[Residual]] = {"inside": [], "across": []}
-    for row in report.rows:
-        if row.status == "scored" and row.curve_id in used and row.predicted_us:
-            kind = "across" if across[row.curve_id] else "inside"
-            found[kind].append(Residual(row.measured_us / row.predicted_us, row.size_bytes, row.curve_id))
-    return found
-
-
-def write_intervals() -> None:
-    """Give every fabric profile the intervals of the held-out curves, pooled over fabrics."""
-    intervals: dict[str, Interval] = {}
-    for kind, residuals in held_out().items():
-        logs = len({one.group for one in residuals})
-        one = conformal_interval(residuals, f"residuals of {logs} public logs {kind} nodes that told no constant")
-        if one is not None:
-            intervals[kind] = one
-    for fabric in FABRICS:
-        if fabric.tags:
-            path = profiles_dir() / f"{fabric.name}.yaml"
-            path.write_text(with_intervals(path.read_text(encoding="utf-8"), intervals), encoding="utf-8")
-
-
 def reload() -> None:
     """Forget loaded profiles, so that the files just written are read."""
     for cached in (load_profile, fitted_curves, choice_cache):
@@ -421,10 +386,10 @@ def main() -> None:
         found = fit(fabric, settings)
         show(fabric, found)
         if chosen.write:
-            (profiles_dir() / f"{fabric.name}.yaml").write_text(text_of(fabric, found), encoding="utf-8")
+            path = profiles_dir() / f"{fabric.name}.yaml"
+            intervals = load_profile(fabric.name).intervals if path.exists() else {}
+            path.write_text(with_intervals(text_of(fabric, found), intervals), encoding="utf-8")
             reload()
-    if chosen.write:
-        write_intervals()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,12 @@ SPIKE: Final = 1.3
 TOLERANCE: Final = 0.03
 """Most that size / time may differ from the printed rate, beyond what its decimals allow."""
 
+LARGEST: Final = 2.0**50
+"""Largest size in bytes of a collective that a row may name."""
+MOST_RANKS: Final = 2**24
+TIMES: Final = (1e-3, 1e12)
+"""Shortest and longest time in us that a row may name."""
+
 LAUNCHES: Final = ("process", "thread", "single", "graph", "runtime", "kernel")
 """Who launched: a process or a thread for each GPU, one process for all, a CUDA graph, a framework's runtime (its own
 time is in), or only the kernels were timed."""
@@ -108,7 +114,7 @@ def _curves(path: Path, reader: "Iterator[list[str]]") -> tuple[Curve, ...]:
         head = _head(row, f"{path}:{number}")
         key = (head.id, head.gpu, head.net, str(head.nodes), str(head.ranks), head.op, head.algo, head.proto)
         heads.setdefault(key, head)
-        found.setdefault(key, []).extend(_packed(row, number) if packed else [_point(row, number)])
+        found.setdefault(key, []).extend(_packed(row, number, path) if packed else [_point(row, number)])
     return tuple(replace(heads[key], points=marked(points)) for key, points in found.items())
 
 
@@ -137,7 +143,7 @@ def _count(text: str) -> int | None:
         value = float(text)
     except ValueError:
         return None
-    return int(value) if math.isfinite(value) and value == int(value) and value > 0 else None
+    return int(value) if 0 < value <= MOST_RANKS and value == int(value) else None
 
 
 def _number(text: str) -> float:
@@ -150,23 +156,24 @@ def _number(text: str) -> float:
 def _point(row: Mapping[str, str], line: int) -> CurvePoint:
     size, time = _number(row.get("size_bytes", "")), _number(row.get("time_us", ""))
     in_place = row.get("inplace", "").lower() in ("1", "y", "yes", "true")
-    problem = _unusable(size, time) or _rate_clash(size, time, row.get("algbw_gbps", ""))
+    problem = unusable(size, time) or _rate_clash(size, time, row.get("algbw_gbps", ""))
     return CurvePoint(size, time, in_place, problem, line)
 
 
-def _packed(row: Mapping[str, str], line: int) -> Iterator[CurvePoint]:
-    sizes, times = row["sizes_bytes"].split(), row["times_us"].split()
+def _packed(row: Mapping[str, str], line: int, path: Path) -> Iterator[CurvePoint]:
+    sizes, times = row.get("sizes_bytes", "").split(), row.get("times_us", "").split()
     in_place = row.get("inplace", "") == "1"
-    if len(sizes) != len(times):
-        raise DataError(f"{len(sizes)} sizes but {len(times)} times", where=f"row {line}", fix="mend the row")
+    if len(sizes) != len(times) or not sizes:
+        raise DataError(f"{len(sizes)} sizes, {len(times)} times", where=f"{path}:{line}", fix="give one time a size")
     for size, time in zip(map(_number, sizes), map(_number, times), strict=True):
-        yield CurvePoint(size, time, in_place, _unusable(size, time), line)
+        yield CurvePoint(size, time, in_place, unusable(size, time), line)
 
 
-def _unusable(size: float, time: float) -> str | None:
-    if not (math.isfinite(size) and size > 0):
-        return "no size"
-    return None if math.isfinite(time) and time > 0 else "no time"
+def unusable(size: float, time: float) -> str | None:
+    """Why a size in bytes and a time in us cannot be; None: they can."""
+    if not 0 < size <= LARGEST:
+        return "no size that can be"
+    return None if TIMES[0] <= time <= TIMES[1] else "no time that can be"
 
 
 def _rate_clash(size: float, time_us: float, printed: str) -> str | None:

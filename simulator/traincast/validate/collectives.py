@@ -13,7 +13,7 @@ from statistics import fmean, median
 from typing import Any, Literal
 
 from traincast.calibration.choice import profile_of
-from traincast.calibration.curves import Curve, CurvePoint, read_curves
+from traincast.calibration.curves import Curve, CurvePoint, read_curves, unusable
 from traincast.calibration.network_model import Setting, launch_of, predicted_s, setting_of
 from traincast.calibration.place import NoPlaceError
 from traincast.errors import TraincastError
@@ -196,7 +196,7 @@ def _skipped(curve: Curve, point: CurvePoint, reason: str) -> CollectiveScore:
 
 def _point(setting: Setting, profile: Profile, point: CurvePoint, note: str | None) -> CollectiveScore:
     curve = setting.curve
-    if not (point.size_bytes > 0 and point.time_us > 0):
+    if unusable(point.size_bytes, point.time_us):
         return _skipped(curve, point, point.problem or "no figure")
     seconds, how = predicted_s(setting, point, profile)
     fitted_by = fitted_curves().get(curve.id)
