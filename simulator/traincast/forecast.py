@@ -1,6 +1,5 @@
 """The use case: a scenario in, a forecast of one training step out."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from traincast.lower.breakdown import Breakdown
     from traincast.lower.context_report import ContextReport
     from traincast.lower.flows import Contention
-    from traincast.lower.job import Job, Part
+    from traincast.lower.job import Job
     from traincast.lower.program import Program, Result
     from traincast.lower.touched import Degradation
     from traincast.memory import MemoryEstimate
@@ -200,8 +199,9 @@ def prepare(scenario: "Scenario") -> Prepared:
 def prepare_on(scenario: "Scenario", cluster: "Cluster") -> Prepared:
     """Finds the profiles of a scenario on a cluster that is at hand. Raises UserError where one is not to be had."""
     from traincast.lower import Job
+    from traincast.scenario.parts import parts_of
 
-    (first, *others), found = _parts(scenario, cluster)
+    (first, *others), found = parts_of(scenario, cluster)
     profile = first.profile
     job = Job(scenario.model, scenario.mesh, scenario.recipe, profile, cluster, first.gpu, tuple(others))
     notes = (*scenario.assumptions, *cluster.assumptions, *found)
@@ -221,34 +221,6 @@ def _job_notes(job: "Job") -> Iterator[str]:
         f"dropout {'on' if traits.dropout else 'off'}",
     ]
     yield f"stack of {job.profile.name}: {', '.join(does)}"
-
-
-def _parts(scenario: "Scenario", cluster: "Cluster") -> tuple[tuple["Part", ...], tuple[str, ...]]:
-    """The GPU models that the ranks run on, in order of rank, each with its profile, and notes on the choice.
-
-    The scenario's profile prices its own GPU, and every model where it is that of none; other models get their default
-    profile.
-    """
-    from traincast.catalog import load_catalog
-    from traincast.lower import Part
-    from traincast.profile import find_profile, load_profile
-
-    ranks = scenario.mesh.physical(range(scenario.mesh.world)).tolist()
-    models = Counter(cluster.gpu_model[gpu] for gpu in ranks)
-    stated = load_profile(scenario.profile_name) if scenario.profile_name else None
-    parts, notes = [], []
-    if len(models) > 1:
-        notes.append(f"the ranks run on {' and '.join(f'{n} x {name}' for name, n in models.items())}")
-    for name in models:
-        if stated is not None and (stated.gpu == name or stated.gpu not in models):
-            profile, note = stated, None
-            if stated.gpu != name:
-                note = f"profile {stated.name} was calibrated on {stated.gpu}, the cluster has {name}"
-        else:
-            profile, note = find_profile(name, None)
-        parts.append(Part(load_catalog().gpu(name), profile))
-        notes += [note] if note else []
-    return tuple(parts), tuple(notes)
 
 
 def forecast_prepared(

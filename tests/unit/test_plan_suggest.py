@@ -1,10 +1,13 @@
 """Axes and order from the tiers of a cluster."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from traincast.errors import ShapeError
+from traincast.cli.main import app
+from traincast.errors import ShapeError, TopologyError
 from traincast.forecast import prepare
 from traincast.mesh import Mesh
 from traincast.plan.suggest import Ask, Suggestion, _own, suggest
@@ -114,3 +117,18 @@ def test_fixed_sizes_that_leave_no_shape_are_refused() -> None:
     job = prepare(load_scenario("sc21/t1_18p4b")).job
     with pytest.raises(ShapeError, match="no shape of 256 GPUs suits"):
         suggest(Ask(job.cluster, 256, job, {"tp": 1, "pp": 64}))
+
+
+def test_islands_that_no_link_joins_are_refused(tmp_path: Path) -> None:
+    """Two leaves of Slurm's file without a spine: what `mesh` would refuse on the cluster is not suggested."""
+    matrix = "\tGPU0\tGPU1\tNIC0\nGPU0\t X \tNV18\tPIX\nGPU1\tNV18\t X \tPIX\nNIC0\tPIX\tPIX\t X \n"
+    tree = "SwitchName=a Nodes=n[1-4]\nSwitchName=b Nodes=n[5-8]\n"
+    (tmp_path / "topo.txt").write_text(matrix)
+    (tmp_path / "topology.conf").write_text(tree)
+    files = [str(tmp_path / name) for name in ("topo.txt", "topology.conf")]
+    cluster = str(tmp_path / "two.yaml")
+    runner = CliRunner()
+    assert runner.invoke(app, ["topology", "import", *files, "--gpu", "H100-80GB-SXM", "-o", cluster]).exit_code == 0
+    with pytest.raises(TopologyError, match="a has no uplink"):
+        suggest(Ask(load_cluster(cluster), 16))
+    assert suggest(Ask(load_cluster(cluster), 8)).mesh.world == 8

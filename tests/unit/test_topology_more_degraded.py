@@ -243,3 +243,11 @@ def test_mistakes_have_a_place(tmp_path: Path, text: str, place: str, words: str
         load_cluster(str(path))
     assert str(caught.value).startswith(f"{path}{place}"), caught.value
     assert words in str(caught.value)
+
+
+def test_a_defect_on_a_node_that_is_not_used_is_refused() -> None:
+    """Nothing could show it; a defect on another node stays."""
+    absent = Change("absent_node", "n1")
+    with pytest.raises(TopologyError, match="n1/nic0 is on node 1, which is not used"):
+        degraded(selene(4), [Change("slow_nic", "n1/nic0", 0.5), absent])
+    assert len(degraded(selene(4), [Change("slow_nic", "n2/nic0", 0.5), absent]).losses) == 2

@@ -11,6 +11,7 @@ from traincast.analytic import evaluate
 from traincast.errors import ShapeError, UserError
 from traincast.forecast import divisors, memory_of
 from traincast.lower import Job, lower
+from traincast.lower.spans import rank_spans
 from traincast.mesh import Mesh, ShapeRequest, balanced_layers, check_shape
 from traincast.plan.loads import job_loads
 from traincast.plan.tiers import ClusterTier, cluster_tiers
@@ -63,7 +64,8 @@ def suggest(ask: Ask) -> Suggestion:
 
     With a model TP and PP are those of the fastest forecast among the shapes that fit into memory, by the recurrence
     with static sharing; the scenario's own mesh is one of them. Of DP and PP that one goes outermost that asks less of
-    the upper tiers. Raises ShapeError where the fixed sizes leave no shape.
+    the upper tiers. Raises ShapeError where the fixed sizes leave no shape,
+    TopologyError where no link joins the GPUs.
     """
     tiers = cluster_tiers(ask.cluster)
     cp, ep, _ = _inner(ask)
@@ -79,6 +81,7 @@ def suggest(ask: Ask) -> Suggestion:
     order, why = _order(ask, mesh)
     mesh = replace(mesh, order=order)
     reasons.append(("order", why))
+    rank_spans(mesh, ask.cluster)  # refuses groups that no link joins
     if ask.job is None:
         return Suggestion(mesh, tuple(reasons), tiers)
     step_s = _step_time_s(_with_mesh(ask.job, mesh))

@@ -73,6 +73,7 @@ def degraded(cluster: Cluster, changes: Iterable[Change]) -> Cluster:
                 losses.append(_APPLY[change.kind](graph, change))
         except TopologyError as error:
             raise TopologyError(error.message, fix=error.fix, where=change.where or None) from error
+    _refuse_defects_of_absent_nodes(graph, losses)
     notes = [f"degraded: {loss.words}" for loss in losses if loss.change.kind != "absent_node"]
     if absent:
         notes.append(f"nodes {ranges_text(absent)} are not used ({sum(len(gpus_of[n]) for n in set(absent))} GPUs)")
@@ -180,6 +181,17 @@ def _dead_gpu(graph: "nx.Graph[str]", change: Change) -> Loss:
     gpu = _part(graph, change.part, "gpu")
     graph.nodes[gpu]["dead"] = True
     return Loss(change, gpu, f"{gpu} is dead; ranks go on with the next GPU", 0.0)
+
+
+def _refuse_defects_of_absent_nodes(graph: "nx.Graph[str]", losses: Iterable[Loss]) -> None:
+    """Raises TopologyError for a defect of a GPU or NIC whose node is not used: nothing could show it."""
+    unused = {data["node"] for _, data in graph.nodes(data=True) if data["kind"] == "gpu" and data.get("absent")}
+    for loss in losses:
+        part = graph.nodes.get(loss.part, {})
+        if loss.change.kind != "absent_node" and part.get("kind") in ("gpu", "nic") and part.get("node") in unused:
+            message = f"{loss.part} is on node {part['node']}, which is not used"
+            fix = "leave the defect out, or use the node"
+            raise TopologyError(message, fix=fix, where=loss.change.where or None)
 
 
 def _absent_node(graph: "nx.Graph[str]", gpus_of: Mapping[int, Sequence[str]], change: Change) -> int:
