@@ -3,7 +3,8 @@
 import pytest
 
 from traincast.memory import estimate
-from traincast.memory.activations import chunks_in_flight, weight_gradient_share
+from traincast.memory.activations import weight_gradient_share
+from traincast.memory.flight import chunks_in_flight
 from traincast.mesh import Mesh
 from traincast.model.shape import gpt
 from traincast.recipe import Recipe

@@ -7,12 +7,12 @@ keeps for its backward pass times the forward passes that the schedule has in fl
 
 from traincast.memory.activations import (
     LOGIT_BYTES,
-    chunks_in_flight,
     has_dropout,
     layer_activation_bytes,
     scores_bytes,
     weight_gradient_share,
 )
+from traincast.memory.flight import chunks_in_flight
 from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads, overheads_of
 from traincast.memory.remedy import Remedy, nearest_that_fits
 from traincast.memory.sharding import Sharding, sharding

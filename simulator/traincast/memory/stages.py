@@ -5,12 +5,12 @@ from typing import Final
 
 from traincast.errors import ShapeError
 from traincast.memory.activations import (
-    holds_ends,
     logits_bytes,
     recompute_bytes,
     stage_activation_bytes,
     workspace_bytes,
 )
+from traincast.memory.flight import holds_ends
 from traincast.memory.job import MemoryJob
 from traincast.memory.states import communicator_bytes, gathered_bytes, state_bytes, step_copy_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict

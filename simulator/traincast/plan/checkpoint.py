@@ -20,7 +20,7 @@ import numpy.typing as npt
 from traincast.lower import Job
 from traincast.lower.spans import gradient_groups
 from traincast.memory import chunk_layers, optimizer_bytes, parameter_bytes, sharding
-from traincast.memory.activations import holds_ends
+from traincast.memory.flight import holds_ends
 from traincast.memory.job import MemoryJob
 from traincast.model import stage_parameters
 
