@@ -293,19 +293,6 @@ def selene_rates() -> dict[str, float]:
     return {"gemm.forward": q[0], "gemm.wgrad": WGRAD_RATIO * q[0], "memory.efficiency": q[1]}
 
 
-def host() -> dict[str, float]:
-    """Step 7: time of the host per call, from rows that it bounds; TP 8 reads low (eight processes on one host)."""
-    profile = load_profile("a100-hdr4-megatron-deepspeed2022")
-    jobs, measured = ready(sorted(profile.fitted_rows), "vtrain_single")
-
-    def residual(q: np.ndarray) -> np.ndarray:
-        return np.log(step_times(jobs, profile.replaced(host__call=q[0], host__collective=q[1])) / measured)
-
-    q = robust(residual, [4e-5, 1e-4])
-    print(f"7 host: mean error {100 * np.abs(residual(q)).mean():.0f} % over {len(measured)} rows")
-    return {"host.call": q[0], "host.collective": q[1]}
-
-
 HEADS_PAIR = ("bloom_pre_052", "bloom_pre_086")
 """The same 182B model on the same 384 GPUs, with 128 heads of 108 columns and with 96 of 144."""
 
@@ -345,7 +332,7 @@ def passes() -> dict[str, float]:
 
 def main() -> None:
     """Run the steps and print what they say."""
-    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates, host, blocking, passes):
+    for step in (products, flash, collectives, layer_rates, selene_wires, selene_rates, blocking, passes):
         for name, value in step().items():
             print(f"    {name:36s} {value:.4g}")
 

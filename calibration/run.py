@@ -26,10 +26,19 @@ def main(arguments: Sequence[str]) -> int:
         except ModuleNotFoundError as error:
             print(f"run.py: no module {error.name}: the suite needs PyTorch; pip install torch", file=sys.stderr)
             return 2
+        _check_backend(options.backend)
         return run(options, launch, ["run.py", *arguments], os.environ)
     except (LaunchError, ShapeError) as error:
         print(f"run.py: {error}", file=sys.stderr)
         return 2
+
+
+def _check_backend(backend: str | None) -> None:
+    """Raises LaunchError for NCCL without a GPU: PyTorch would fail later and say less."""
+    import torch
+
+    if backend == "nccl" and not torch.cuda.is_available():
+        raise LaunchError("--backend nccl needs a GPU, and PyTorch sees none here; leave it out, or give gloo")
 
 
 if __name__ == "__main__":

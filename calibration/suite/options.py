@@ -1,17 +1,28 @@
 """What a run is asked for: the command line of the suite."""
 
 import argparse
+import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
+from typing import NoReturn
 
 PARTS = ("collectives", "gemm", "attention", "memory", "optimizer", "launch", "setup", "overlap")
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
 QUICK_S, FULL_S = 150.0, 1800.0
 """Budgets; a quick run leaves half a minute of its three for the start of the processes."""
 
+LARGEST_BYTES = 2**42
+"""Largest message that may be asked for."""
+
 _SCALE = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+class OptionError(ValueError):
+    """A command line that cannot be; the text says what is wrong and, after a semicolon, what to write."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +50,39 @@ def size_bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+)\s*([kmg]i?|)b?", text.strip().lower())
     if found is None:
         raise ValueError(f"{text!r} is no size; write 4, 64KiB or 4GiB")
+    if len(found.group(1)) > 18:
+        raise ValueError(f"{text[:20]!r}... is no size; write 4, 64KiB or 4GiB")
     return int(found.group(1)) * _SCALE[found.group(2)]
 
 
 def parse(arguments: Sequence[str]) -> Options:
     """Options of a command line; ends the process with 2 and a message where it is wrong."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    budget_s = given.budget or (QUICK_S if given.quick else FULL_S)
-    if budget_s <= 0:
-        parser.error("--budget is a number of seconds above 0")
+    try:
+        return checked(arguments)
+    except OptionError as error:
+        parser = _parser()
+        parser.print_usage(sys.stderr)
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def checked(arguments: Sequence[str]) -> Options:
+    """Options of a command line. Raises OptionError where it is wrong."""
+    given = _parser().parse_args(arguments)
+    budget_s = (QUICK_S if given.quick else FULL_S) if given.budget is None else given.budget
+    if not (math.isfinite(budget_s) and budget_s > 0):
+        raise OptionError(f"--budget: {budget_s:g} is no time; give a number of seconds above 0")
     if not 0 < given.stability < 1:
-        parser.error("--stability is a share between 0 and 1, such as 0.02")
-    wrong = [name for name in given.only if name not in PARTS] + [name for name in given.ops if name not in OPS]
-    if wrong:
-        parser.error(f"unknown {', '.join(wrong)}; --only knows {', '.join(PARTS)}; --ops knows {', '.join(OPS)}")
+        raise OptionError(f"--stability: {given.stability:g} is no share; give one between 0 and 1, such as 0.02")
+    _check_names("--only", given.only, PARTS)
+    _check_names("--ops", given.ops, OPS)
+    least_bytes = max(4, given.min_size)
+    most_bytes = given.max_size
+    for name, size in (("--min-size", least_bytes), ("--max-size", most_bytes or least_bytes)):
+        if size > LARGEST_BYTES:
+            raise OptionError(f"{name}: {size} bytes are more than any message; give 4GiB or less")
+    if most_bytes is not None and most_bytes < least_bytes:
+        least = f"{least_bytes} bytes"
+        raise OptionError(f"--max-size: {most_bytes} bytes is below the smallest message; give {least} or more")
     return Options(
         output=given.output,
         quick=given.quick,
@@ -62,8 +91,8 @@ def parse(arguments: Sequence[str]) -> Options:
         backend=given.backend,
         sizes=tuple((axis, getattr(given, axis)) for axis in ("tp", "cp", "pp", "dp", "ep", "etp")),
         order=given.order,
-        least_bytes=max(4, given.min_size),
-        most_bytes=given.max_size,
+        least_bytes=least_bytes,
+        most_bytes=most_bytes,
         ops=tuple(given.ops),
         only=tuple(given.only),
         hidden=tuple(given.hidden),
@@ -72,8 +101,26 @@ def parse(arguments: Sequence[str]) -> Options:
     )
 
 
+def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    if not names:
+        raise OptionError(f"{option}: names nothing; give some of {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            what = f"did you mean {near[0]}? There are " if near else "there are "
+            raise OptionError(f"{option}: there is no {name!r}; {what}{', '.join(known)}")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        text = message.removeprefix("argument ")
+        raise OptionError(text if ";" in text else f"{text}; run.py --help lists the options")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="run.py", description="Microbenchmarks of a cluster under torchrun, srun or alone; JSON lines out."
     )
     add = parser.add_argument
@@ -103,10 +150,12 @@ def _size(text: str) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part)
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers such as 4096,8192")
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers; write such as 4096,8192")
+    if max(map(len, text.split(","))) > 7:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} has a number above 9999999; write such as 4096,8192")
     return tuple(map(int, text.split(",")))

@@ -1,9 +1,10 @@
 """What a run measures, in which order: the most telling first, so that a budget that runs out costs the least.
 
 Tier 0 is what judges the run itself, tier 1 a coarse picture of everything, tiers 2 and 3 fill it in. A quick run
-ends after tier 1.
+ends after tier 1. Within a tier the parts go side by side: half of the time gives half of each of them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -79,7 +80,19 @@ def build(options: Options, site: Site) -> tuple[Item, ...]:
         if name in options.only:
             items += make(options, site)
     unique = {item.key: item for item in items if item.tier <= (1 if options.quick else 3)}
-    return tuple(sorted(unique.values(), key=lambda item: item.tier))
+    return _side_by_side(sorted(unique.values(), key=lambda item: item.tier))
+
+
+def _side_by_side(items: Sequence[Item]) -> tuple[Item, ...]:
+    """Items in the order of their tiers; from tier 1 on the k-th of n of a part stands at (k - 1/2) / n of its tier."""
+    counts = Counter((item.tier, item.part) for item in items)
+    seen: Counter[tuple[int, str]] = Counter()
+    places: dict[str, tuple[int, float]] = {}
+    for item in items:
+        part = (item.tier, item.part)
+        seen[part] += 1
+        places[item.key] = (item.tier, (seen[part] - 0.5) / counts[part] if item.tier else 0.0)
+    return tuple(sorted(items, key=lambda item: places[item.key]))
 
 
 def reference(site: Site) -> Item:
@@ -100,14 +113,15 @@ def ladder(least: int, most: int) -> dict[int, int]:
 
 
 def most_bytes(options: Options, site: Site) -> int:
-    """The largest message of a run."""
-    return options.most_bytes or (GPU_MOST_BYTES if site.gpu else CPU_MOST_BYTES)
+    """The largest message of a run; not below the smallest one, where only that was asked for."""
+    return options.most_bytes or max(options.least_bytes, GPU_MOST_BYTES if site.gpu else CPU_MOST_BYTES)
 
 
 def _collectives(options: Options, site: Site) -> Iterator[Item]:
     sizes = ladder(options.least_bytes, most_bytes(options, site))
     if site.world > 1:
-        largest = max(size for size in sizes if size <= (2**26 if site.gpu else 2**20))
+        middle = 2**26 if site.gpu else 2**20
+        largest = max((size for size in sizes if size <= middle), default=options.least_bytes)
         for number in range(len(pair_rounds(site.world))):
             yield Item(0, "pairs", "sendrecv", f"pairs{number}", "all", "fp32", largest, (("pattern", "pair"),))
     for size, tier in sizes.items():

@@ -1,15 +1,13 @@
 """Repeats of one measurement: warm-up, batches long enough for the clock, and samples until the median is known."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-from suite.stats import Spread, spread, stable
+from suite.stats import FEWEST, Spread, spread, stable
 from suite.world import Run, World
 
 _ROUND = 8
-_FEWEST = 3
-"""Samples of what takes so long that `Limits.least` of them would not fit."""
 _LONG_S = 0.02
 """Below this an untimed repetition lines the ranks up before a sample."""
 
@@ -18,7 +16,8 @@ _LONG_S = 0.02
 class Limits:
     """When to stop: `stability` reached after `least` samples, or `most` samples, or `seconds` of sampling.
 
-    A sample repeats what is measured for at least `sample_s`, at most `most_inner` times.
+    A sample repeats what is measured for at least `sample_s`, at most `most_inner` times. `tick_s` is the resolution
+    of the clock.
     """
 
     stability: float = 0.02
@@ -27,6 +26,7 @@ class Limits:
     seconds: float = 2.0
     sample_s: float = 1e-3
     most_inner: int = 2000
+    tick_s: float = 1e-7
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,8 @@ class Sampled:
 
     own_s: tuple[tuple[float, ...], ...]
     inner: int
-    stable: bool
     together: bool
-    too_short: bool = False
+    limits: Limits
 
     def series(self) -> list[float]:
         """Seconds of each sample."""
@@ -53,34 +52,49 @@ class Sampled:
         """Median and spread of the samples."""
         return spread(self.series())
 
-    def own_medians(self) -> list[float | None]:
-        """Median of each rank's own samples."""
-        return [median(row) if row else None for row in self.own_s]
+    def own(self) -> list[Spread | None]:
+        """Median and spread of each rank's own samples; None for a rank that took no part."""
+        return [spread(row) if row else None for row in self.own_s]
+
+    @property
+    def stable(self) -> bool:
+        """Whether the median is known as well as was asked for."""
+        return stable(self.series(), self.limits.stability)
+
+    @property
+    def too_short(self) -> bool:
+        """Whether the median means nothing: too few samples, or a step of the clock is more than may be unknown."""
+        found = self.series()
+        return len(found) < FEWEST or self.limits.tick_s > self.limits.stability * self.inner * median(found)
+
+    def halved(self) -> "Sampled":
+        """One way of a message that went there and back: twice as many repetitions, half as long."""
+        own = tuple(tuple(value / 2 for value in row) for row in self.own_s)
+        return replace(self, own_s=own, inner=2 * self.inner)
 
 
 def sample(world: World, run: Run | None, limits: Limits, together: bool) -> Sampled:
-    """Samples of `run` on all ranks (None: this rank looks on). All ranks call it, and all stop together."""
-    begin = time.perf_counter()
+    """Samples of `run` on all ranks (None: this rank looks on). All ranks call it, and all stop together.
+
+    What is so slow that `Limits.least` samples do not fit gets as many as fit, three at least.
+    """
     inner, one_s = _batch(world, run, limits)
     lead = one_s < _LONG_S
-    first = limits.least if one_s * limits.least <= 3 * limits.seconds else _FEWEST
+    room = int(limits.seconds / max(one_s * (inner + lead), 1e-9))
     own: list[list[float]] = [[] for _ in range(world.size)]
-    place = 0
+    place, wanted = 0, min(limits.most, max(FEWEST, min(limits.least, room)))
+    begin = time.perf_counter()
     while True:
-        wanted = first if place == 0 else min(_ROUND, limits.most - place)
         mine = [_one(world, run, inner, lead, place + number) for number in range(wanted)]
         rows = world.gather([*mine, time.perf_counter() - begin])
         place += wanted
         for rank, row in enumerate(rows):
             own[rank] += [value for value in row[:-1] if value > 0]
-        found = Sampled(tuple(map(tuple, own)), inner, False, together)
-        done = stable(found.series(), limits.stability)
-        spent = rows[0][-1]
-        # the next round would take as long again
-        if done or place >= limits.most or spent * (1 + _ROUND / place) > limits.seconds:
-            length = inner * median(found.series())
-            short = length < limits.sample_s / 10 or place < limits.least
-            return Sampled(found.own_s, inner, done, together, short)
+        found = Sampled(tuple(map(tuple, own)), inner, together, limits)
+        spent = rows[0][-1]  # rank 0's clock, so that all ranks count alike
+        wanted = min(_ROUND, limits.most - place, int((limits.seconds - spent) / (spent / place)))
+        if wanted < 1 or (found.stable and place >= min(limits.least, limits.most)):
+            return found
 
 
 def _batch(world: World, run: Run | None, limits: Limits) -> tuple[int, float]:

@@ -25,17 +25,24 @@ class Creation:
 
 @dataclass(frozen=True)
 class StartupModel:
-    """create = count (a + b size), first collective = c + d size; seconds."""
+    """create = count (a + b size), first collective = c + d size; seconds. Groups of one rank connect nobody.
+
+    `single`: create (each) and first collective of groups of one rank where they were measured; else they cost what
+    the line says to create, and nothing to use.
+    """
 
     a_s: float
     b_s: float
     c_s: float
     d_s: float
+    single: tuple[float, float] | None = None
 
     def creation_s(self, size: int, count: int) -> float:
         """Seconds to create `count` groups and to use each for the first time, the groups of a family at once."""
-        first_s = self.c_s + self.d_s * size if size > 1 else 0.0
-        return count * (self.a_s + self.b_s * size) + first_s
+        if size == 1:
+            create_s, first_s = self.single if self.single is not None else (self.a_s + self.b_s, 0.0)
+            return count * create_s + first_s
+        return count * (self.a_s + self.b_s * size) + self.c_s + self.d_s * size
 
     def startup_s(self, families: Iterable[Groups]) -> float:
         """Seconds to create the groups of several families, one family after the other."""
@@ -43,20 +50,22 @@ class StartupModel:
 
 
 def fit(creations: Sequence[Creation]) -> StartupModel | None:
-    """Least squares over what was measured; None without two different sizes. No constant is below zero."""
-    sizes = [one.size for one in creations]
+    """Least squares over what was measured; None without any. No constant is below zero."""
+    ones = [one for one in creations if one.size == 1]
+    single = (_mean(one.create_s / one.count for one in ones), _mean(one.first_s for one in ones)) if ones else None
+    more = [one for one in creations if one.size > 1]
+    if not more:
+        return StartupModel(single[0], 0.0, single[1], 0.0, single) if single is not None else None
+    sizes = [one.size for one in more]
+    each, first = [one.create_s / one.count for one in more], [one.first_s for one in more]
     if len(set(sizes)) < 2:
-        if not creations:
-            return None
-        return StartupModel(
-            sum(one.create_s / one.count for one in creations) / len(creations),
-            0.0,
-            sum(one.first_s for one in creations) / len(creations),
-            0.0,
-        )
-    a, b = line(sizes, [one.create_s / one.count for one in creations])
-    c, d = line(sizes, [one.first_s for one in creations])
-    return StartupModel(a, b, c, d)
+        return StartupModel(_mean(each), 0.0, _mean(first), 0.0, single)
+    return StartupModel(*line(sizes, each), *line(sizes, first), single)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
 
 
 def line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from traincast.lower.touched import Degradation
     from traincast.memory import MemoryEstimate
     from traincast.scenario import Scenario
+    from traincast.schedule import Schedule
     from traincast.topology import Cluster
     from traincast.topology.links import Spread
 
@@ -252,7 +253,7 @@ def forecast_prepared(
         for axis in AXES
         if (row := lowered.traffic.get(axis)) is not None
     }
-    memory = memory_of(job)
+    memory = memory_of(job, lowered.program.schedule)
     return Forecast(
         scenario=scenario.name,
         model=scenario.model.name,
@@ -344,13 +345,16 @@ def evaluate(program: "Program", engine: Engine) -> "Result":
     raise UsageError(f"no engine {engine!r}", fix=f"use {' or '.join(ENGINES)}")
 
 
-def memory_of(job: "Job") -> "MemoryEstimate":
-    """Memory of every stage of a job on the smallest of its GPUs."""
+def memory_of(job: "Job", order: "Schedule | None" = None) -> "MemoryEstimate":
+    """Memory of every stage of a job on the smallest of its GPUs, for the order that is run.
+
+    Without an order a schedule that is searched for counts as the most that its search allows.
+    """
     from traincast.lower.seats import stage_memory_bytes
     from traincast.memory import MemoryJob, estimate_job, overheads_of
 
     overheads = overheads_of(job.profile)
-    return estimate_job(MemoryJob(job.model, job.mesh, job.recipe, overheads), stage_memory_bytes(job))
+    return estimate_job(MemoryJob(job.model, job.mesh, job.recipe, overheads, order), stage_memory_bytes(job))
 
 
 def rates_of(job: "Job", step_time_s: float) -> Rates:

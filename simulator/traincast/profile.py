@@ -81,6 +81,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "footprint.message": ("size", "buffers of the connections to the neighbouring stages"),
     "footprint.fragmentation": ("ratio", "what the allocator holds in excess, as a share of activations and workspace"),
     "footprint.reserve": ("size", "what else the stack holds for the whole step, such as communication buckets"),
+    "footprint.logit": ("count", "bytes that each logit takes around the loss, its gradient included"),
 }
 """Name -> (dimension, meaning). A profile states all of them; `inherits` takes the rest from another profile."""
 
@@ -136,6 +137,12 @@ class Traits:
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient.
+    `shards_master`: what ZeRO-3 shards is the single-precision master copy itself, cast as it is gathered (FSDP), not a
+    half-precision copy beside it (DeepSpeed). `flat_gradients`: an optimiser that nothing shards (ZeRO-0) makes one
+    flat single-precision tensor of all gradients, beside such a copy of each (DeepSpeed's FP16_Optimizer).
+    `peak_kind`: what its logs call peak memory: all that the `device` shows as used (nvidia-smi), what PyTorch's
+    allocator `reserved`, or what tensors took of it (`allocated`); in `peak_unit`, of the fullest GPU or, as
+    `peak_stage` may say, of the `first` stage (where the log is rank 0's).
     """
 
     nccl: str = "2.8"
@@ -151,6 +158,11 @@ class Traits:
     copies_gathered: bool = True
     fused_loss: bool = False
     fp8_params: bool = False
+    shards_master: bool = False
+    flat_gradients: bool = False
+    peak_kind: str = "device"
+    peak_unit: str = "GB"
+    peak_stage: str = "fullest"
     one_connection: bool = False
 
 

@@ -1,6 +1,6 @@
 """The use case: every legal shape of a scenario, pruned by memory, evaluated by the recurrence, ranked."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from traincast.lower.job import Job
     from traincast.memory import MemoryEstimate
     from traincast.mesh import ShapeRequest
+    from traincast.mesh.problems import Problem
     from traincast.recipe import Recipe, ScheduleName
     from traincast.scenario import Scenario
 
@@ -27,6 +28,10 @@ class Shape:
     dp: int
     vpp: int
     microbatch: int
+
+    def __str__(self) -> str:
+        """ "tp 2, pp 4, dp 1, vpp 1, microbatch 1"."""
+        return ", ".join(f"{axis} {size}" for axis, size in asdict(self).items())
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class SweepOutcome:
 
     @property
     def refused(self) -> int:
-        """Shapes that passed the arithmetic but could not be lowered."""
+        """Shapes that pass the arithmetic but that the schedule, the split of the sequence or the forecast refuses."""
         return len(self.refusals)
 
     def as_dict(self, top: int | None = None) -> dict[str, Any]:
@@ -101,37 +106,81 @@ def parse_axes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 def enumerate_shapes(scenario: "Scenario", axes: Mapping[str, Sequence[int]] | None = None) -> tuple[Shape, ...]:
     """Every shape of the scenario's world that its model and batch allow, in ascending order.
 
-    `axes` restricts axes to values; the others take every divisor. Raises ShapeError, with the refusal of one
-    of them, where no shape is left.
+    `axes` restricts axes to values; the others take every divisor. What the schedule and the split of the sequence
+    make of a shape is found by `evaluate_shapes`. Raises ShapeError, with the refusal of one of them, where no shape is
+    left, or none that these two allow.
     """
-    from traincast.mesh import check_shape
-
     wanted = axes or {}
-    shapes = [
-        shape
-        for shape in _arithmetic_shapes(scenario, wanted)
-        if not any(found.severity == "error" for found in check_shape(_request(scenario, shape)))
-    ]
+    shapes = [shape for shape in _arithmetic_shapes(scenario, wanted) if not any(_shape_errors(scenario, shape))]
     if not shapes:
         raise _refusal(scenario, wanted)
+    if all(any(_recipe_errors(scenario, shape)) for shape in shapes):
+        raise _refused(scenario, wanted, _recipe_errors(scenario, shapes[0]))
     return tuple(sorted(shapes))
+
+
+def _shape_errors(scenario: "Scenario", shape: Shape) -> "Iterator[Problem]":
+    """What forbids a shape by its numbers alone."""
+    from traincast.mesh import check_shape
+
+    return (found for found in check_shape(_request(scenario, shape)) if found.severity == "error")
+
+
+def _recipe_errors(scenario: "Scenario", shape: Shape) -> "Iterator[Problem]":
+    """What schedule and context parallelism of the scenario forbid on a shape."""
+    from traincast.mesh.contextchecks import context_problems
+    from traincast.schedule.limits import ScheduleRequest, schedule_problems
+
+    mesh = replace(scenario.mesh, tp=shape.tp, pp=shape.pp, dp=shape.dp)
+    recipe = _recipe(scenario.recipe, shape)
+    microbatches, step = recipe.microbatches(shape.dp), shape.microbatch * shape.dp
+    yield from schedule_problems(ScheduleRequest(recipe.schedule, shape.pp, shape.vpp, microbatches, step))
+    split = context_problems(scenario.model, mesh, recipe)
+    yield from (found for found in split if found.severity == "error")
 
 
 def _refusal(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> ShapeError:
     """Why the first shape that was asked for cannot be; what was not asked for is as in the scenario."""
-    from traincast.mesh import check_shape
+    from traincast.schedule import SPLIT
+    from traincast.schedule.limits import ScheduleRequest, schedule_problems
 
     mesh, recipe = scenario.mesh, scenario.recipe
     stated = {"tp": mesh.tp, "pp": mesh.pp, "dp": mesh.dp, "vpp": recipe.vpp, "microbatch": recipe.microbatch}
     shape = Shape(**{axis: wanted[axis][0] if axis in wanted else stated[axis] for axis in AXES})
     if "dp" not in wanted:
         shape = replace(shape, dp=max(1, mesh.world // (shape.tp * shape.pp * mesh.cp)))
+    errors = [*_shape_errors(scenario, shape)]
+    if not errors and shape.pp > 1 and recipe.schedule in SPLIT:  # no other stands in for it
+        errors += schedule_problems(ScheduleRequest(recipe.schedule, shape.pp, shape.vpp))
+    return _refused(scenario, wanted, errors)
+
+
+def _refused(scenario: "Scenario", wanted: Mapping[str, Sequence[int]], errors: "Iterable[Problem]" = ()) -> ShapeError:
+    """The error of a sweep without a shape, with the first of what forbids one of them."""
     asked = ", ".join(f"{name}={','.join(map(str, values))}" for name, values in wanted.items()) or "any axis"
-    message = f"no legal shape of {mesh.world} GPUs with {asked}"
-    errors = [found for found in check_shape(_request(scenario, shape)) if found.severity == "error"]
-    if errors:
-        return ShapeError(f"{message}: {errors[0].message}", where="--axis", fix=errors[0].fix)
-    return ShapeError(message, where="--axis", fix="allow more values, or change the world or the batch")
+    message = f"no legal shape of {scenario.mesh.world} GPUs with {asked}"
+    found = next(iter(errors), None)
+    if found is None:
+        return ShapeError(message, where="--axis", fix="allow more values, or change the world or the batch")
+    axis = next((name for name in found.names if name in wanted), "")
+    where = f"--axis {axis}={','.join(map(str, wanted[axis]))}" if axis else "--axis"
+    return ShapeError(f"{message}: {found.message}", where=where, fix=_axis_fix(found.fix))
+
+
+def _axis_fix(fix: str) -> str:
+    """A fix in axes of the sweep, and in keys of the scenario where it is not about an axis."""
+    from traincast.mesh.wording import worded
+    from traincast.scenario.wording import dotted
+
+    def typed(name: str, values: str) -> str:
+        listed = values.replace(" or ", ",")
+        if name in AXES and listed.replace(",", "").isdigit():
+            return f"--axis {name}={listed}"
+        if not values:
+            return f"leave {dotted(name)} out"
+        return f"{name} {values}" if name in (*AXES, "world") else f"--set {dotted(name)}={values}"
+
+    return worded(fix, typed)
 
 
 def _arithmetic_shapes(scenario: "Scenario", wanted: Mapping[str, Sequence[int]]) -> Iterator[Shape]:
@@ -178,6 +227,7 @@ def _request(scenario: "Scenario", shape: Shape) -> "ShapeRequest":
         microbatch=shape.microbatch,
         sequence=recipe.sequence,
         sequence_parallel=recipe.sequence_parallel,
+        causal=recipe.cp_balance and recipe.cp_kind != "ulysses",
         model_chunks=chunks_of_model(schedule, shape.vpp),
         in_groups=in_groups(schedule, shape.vpp),
     )
@@ -189,7 +239,9 @@ def evaluate_shapes(
     """Evaluates the shapes that fit into memory and ranks them; `advance` is told how many more are done."""
     prepared = prepare(scenario)
     refusals: list[str] = []
-    sized = [(job, memory) for job in (_job(prepared, shape) for shape in shapes) if (memory := _sized(job, refusals))]
+    possible = [shape for shape in shapes if not _listed(scenario, shape, refusals)]
+    jobs = (_job(prepared, shape) for shape in possible)
+    sized = [(job, memory) for job in jobs if (memory := _sized(job, refusals))]
     kept = [(job, memory) for job, memory in sized if memory.verdict != "does not fit"]
     advance(len(shapes) - len(kept))
     # neighbours that share a schedule share its graph in the recurrence
@@ -207,6 +259,13 @@ def evaluate_shapes(
         ranked=tuple(sorted(rows, key=lambda row: (row.over_limit, row.step_time_s, row.shape))),
         refusals=tuple(refusals),
     )
+
+
+def _listed(scenario: "Scenario", shape: Shape, refusals: list[str]) -> bool:
+    """Whether a shape cannot be; the reason then stands among the refusals."""
+    found = [f"{one.message} (fix: {_axis_fix(one.fix)})" for one in _recipe_errors(scenario, shape)]
+    refusals += [f"{shape}: {'; '.join(found)}"] if found else []
+    return bool(found)
 
 
 def _sized(job: "Job", refusals: list[str]) -> "MemoryEstimate | None":
@@ -243,11 +302,15 @@ def _schedule(base: "ScheduleName", shape: Shape) -> "ScheduleName":
 def _evaluate(batch: Sequence[tuple["Job", "MemoryEstimate"]], refusals: list[str]) -> Iterator[SweepRow]:
     from traincast.analytic import evaluate_batch
     from traincast.lower import lower
+    from traincast.schedule import AUTOMATIC
 
     lowered = []
     for job, memory in batch:
         try:
-            lowered.append((job, memory, lower(job).program))
+            program = lower(job).program
+            # memory so far: the most that a search may hold; now: what the order holds that it found
+            own = memory_of(job, program.schedule) if job.recipe.schedule in AUTOMATIC else memory
+            lowered.append((job, own, program))
         except TraincastError as error:
             refusals.append(f"{_shape(job)}: {error}")
     if not lowered:

@@ -143,12 +143,12 @@ def test_its_neighbours_that_ran_are_accepted_near_their_peaks(
     assert found.worst.total_bytes == pytest.approx(peak_gb * 1e9, rel=0.08)
 
 
-@pytest.mark.xfail(
-    reason="21 GB: three quarters of 12 bytes for 2.3e9 parameters. The source's run without ZeRO was on another"
-    " branch, whose optimiser held more than states (its 72 GB are 14 GB above ours)",
-)
 def test_sharding_the_optimiser_saves_what_was_measured() -> None:
-    """TP8 PP12 DP4: 72 GB without ZeRO-1, 37 GB with it in the source's own pair; 30 to 40 GB saved."""
+    """TP8 PP12 DP4: 72 GB without ZeRO-1, 37 GB with it in the source's own pair; 30 to 40 GB saved.
+
+    21 GB of it are three quarters of 12 bytes for 2.3e9 parameters. The rest is DeepSpeed's fp16 optimiser, which
+    copies every gradient to single precision and then flattens the copies into one tensor (fused_optimizer.py, step).
+    """
     model = gpt("181B", hidden=14336, layers=72, heads=64, vocab=250680)
     recipe = Recipe(2048, 2, 2048, precision="fp16", gradient_dtype="fp16", recompute="full", zero_stage=0)
     mesh, overheads = Mesh(tp=8, pp=12, dp=4), overheads_of(load_profile(PROFILE))
@@ -157,3 +157,5 @@ def test_sharding_the_optimiser_saves_what_was_measured() -> None:
         for stage in (0, 1)
     )
     assert 30e9 <= plain - sharded <= 40e9
+    assert plain == pytest.approx(72e9, rel=0.08)
+    assert sharded == pytest.approx(37e9, rel=0.08)

@@ -3,9 +3,13 @@
 import csv
 import io
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
+
+from traincast.cli.main import main
 
 HEADER = (
     "curve_id,source,gpu,nodes,gpus,net,nccl_version,op,algo,proto,dtype,"
@@ -14,11 +18,31 @@ HEADER = (
 SIZES = [2**k for k in range(10, 33, 2)]
 
 
-def rows(name: str, nodes: int, ranks: int, *, floor_us: float, gb_per_s: float) -> list[str]:
-    """A plain curve: a floor and a rate."""
-    net = "8x200G IB HDR" if nodes > 1 else "NVLink3 NVSwitch"
-    head = f"{name},made up,A100-SXM4-80GB,{nodes},{ranks},{net},2.8.4,all_reduce,auto,auto,float"
+def rows(name: str, nodes: int, ranks: int, *, floor_us: float, gb_per_s: float, **other: str) -> list[str]:
+    """A plain curve: a floor and a rate; another `gpu`, `net` or `nccl` than usual."""
+    net = other.get("net", "8x200G IB HDR") if nodes > 1 else "NVLink3 NVSwitch"
+    gpu, nccl = other.get("gpu", "A100-SXM4-80GB"), other.get("nccl", "2.8.4")
+    head = f"{name},made up,{gpu},{nodes},{ranks},{net},{nccl},all_reduce,auto,auto,float"
     return [f"{head},{size},{floor_us + size / (1e3 * gb_per_s):.4f},,,0" for size in SIZES]
+
+
+def written(path: Path, *curves: list[str]) -> Path:
+    """A table of curves."""
+    path.write_text("\n".join([HEADER, *(row for curve in curves for row in curve)]) + "\n", encoding="utf-8")
+    return path
+
+
+ONE = rows("one", 1, 8, floor_us=25, gb_per_s=130)
+TWO = rows("two", 2, 16, floor_us=50, gb_per_s=60)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with results and the profile fitted on them."""
+    folder = tmp_path_factory.mktemp("fitted")
+    written(folder / "curves.csv", ONE, TWO)
+    assert main(["calibrate", "fit", str(folder / "curves.csv"), "-o", str(folder / "mine.yaml")]) == 0
+    return folder
 
 
 @pytest.fixture
@@ -126,3 +150,161 @@ def test_collectives_have_no_families_and_need_their_columns(run, tmp_path):
     outcome = run("validate", "--collectives", path)
     assert outcome.code == 2
     assert "x.csv:1: lacks the columns" in outcome.err
+
+
+def test_a_profile_of_ones_own_is_shown_with_its_results_where_they_are(run, fitted, tmp_path, monkeypatch):
+    """The profile names its files; they are looked for beside it and here, else it is said what to pass."""
+    outcome = run("calibrate", "show", fitted / "mine.yaml", "--format", "json")
+    assert {one["group"] for one in json.loads(outcome.out)["cases"]} == {"one", "two"}
+    assert "curves.csv, which it was fitted on" in outcome.err
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(fitted / "mine.yaml", "mine.yaml")
+    alone = run("calibrate", "show", "mine.yaml")
+    assert alone.code == 0
+    assert alone.out.startswith("Profile mine\n")
+    assert "fitted on curves.csv, not found beside the profile or here" in alone.err
+    assert "traincast calibrate show mine.yaml curves.csv" in alone.err
+    none = run("calibrate", "show", "mine.yaml", "-o", "a.png")
+    assert (none.code, "traincast calibrate show mine.yaml curves.csv" in none.err) == (2, True)
+    assert not Path("a.png").exists()
+    assert run("calibrate", "show", "mine.yaml", fitted / "curves.csv", "-o", "a.png").code == 0
+    assert Path("a.png").read_bytes()[:4] == b"\x89PNG"
+    both = run("calibrate", "show", "mine.yaml", fitted / "curves.csv").out
+    other = run("calibrate", "show", fitted / "curves.csv", "--profile", "mine.yaml").out
+    assert both.endswith(other)
+    assert "two profiles" in run("calibrate", "show", "mine.yaml", "--profile", "a100-node").err
+
+
+def test_a_shipped_profile_that_no_curve_told_says_what_to_add(run, tmp_path):
+    outcome = run("calibrate", "show", "a100-80gb-sxm")
+    assert (outcome.code, outcome.out.startswith("Profile a100-80gb-sxm")) == (0, True)
+    assert "traincast calibrate show a100-80gb-sxm RESULTS..." in outcome.err
+    drawn = run("calibrate", "show", "a100-80gb-sxm", "-o", tmp_path / "a.png")
+    assert (drawn.code, "was fitted on no curve that comes along" in drawn.err) == (2, True)
+
+
+def test_what_was_stated_for_a_fit_holds_when_it_is_shown(run, tmp_path):
+    """The GPU is told once: the profile keeps it, and the files' own text of it is not asked again."""
+    written(tmp_path / "nameless.csv", rows("one", 1, 8, floor_us=25, gb_per_s=130, gpu=""))
+    profile = tmp_path / "123.yaml"
+    outcome = run("calibrate", "fit", tmp_path / "nameless.csv", "-o", profile, "--gpu", "A100-80GB-SXM")
+    assert outcome.code == 0
+    assert 'name: "123"' in profile.read_text(encoding="utf-8")
+    found = json.loads(run("calibrate", "show", profile, "--format", "json").out)
+    assert (found["profile"], len(found["cases"])) == ("123", len(SIZES))
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"gpu": "H100-SXM5-80GB"}, "A100-80GB-SXM (12 points of 1 curve), H100-80GB-SXM (12 points of 1 curve)"),
+        ({"net": "8x100G RoCE"}, "8x200G IB HDR: 12 points of 1 curve; 8x100G RoCE: 12 points of 1 curve"),
+        ({"gpu": "H20"}, "'H20' is not one GPU of the catalogue"),
+    ],
+)
+def test_one_gpu_and_one_fabric_a_profile(run, tmp_path, other, words):
+    mixed = written(tmp_path / "mixed.csv", TWO, rows("other", 2, 16, floor_us=50, gb_per_s=60, **other))
+    outcome = run("calibrate", "fit", mixed, "-o", tmp_path / "x.yaml")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert words in outcome.err
+    assert "(fix: " in outcome.err
+    assert [path.name for path in tmp_path.iterdir()] == ["mixed.csv"]
+
+
+def test_a_fit_says_what_told_it_and_which_versions_of_nccl_ran(run, tmp_path):
+    """One network in two words is one; two minor versions of NCCL are worth a word."""
+    same = rows("other", 2, 16, floor_us=50, gb_per_s=60, net="InfiniBand HDR", nccl="2.18.1")
+    outcome = run("calibrate", "fit", written(tmp_path / "c.csv", ONE, TWO, same), "-o", tmp_path / "x.yaml")
+    assert outcome.code == 0
+    assert "constants told by 36 points of 3 curves" in outcome.err
+    assert "2.8.4 (2), 2.18.1 (1); the profile states 2.8.4" in outcome.err
+
+
+def test_a_fit_that_nothing_comes_near_says_so(run, tmp_path):
+    """Hardly a fiftieth of the rate of such a machine: it is not what it was said to be."""
+    path = written(tmp_path / "c.csv", rows("one", 1, 8, floor_us=25, gb_per_s=3))
+    outcome = run("calibrate", "fit", path, "-o", tmp_path / "x.yaml")
+    assert outcome.code == 0
+    assert "no constants come near these results: " in outcome.err
+    written(path, rows("one", 1, 8, floor_us=90000, gb_per_s=0.1))
+    nothing = run("calibrate", "fit", path, "-o", tmp_path / "z.yaml")
+    assert (nothing.code, "no constants come near these results: " in nothing.err) == (2, True)
+    assert not (tmp_path / "z.yaml").exists()
+    assert "come near" not in run("calibrate", "fit", written(path, ONE, TWO), "-o", tmp_path / "y.yaml").err
+
+
+def test_a_profile_that_would_inherit_itself_is_refused(run, fitted, tmp_path):
+    shutil.copy(fitted / "mine.yaml", tmp_path / "mine.yaml")
+    before = (tmp_path / "mine.yaml").read_bytes()
+    mine = tmp_path / "mine.yaml"
+    outcome = run("calibrate", "fit", fitted / "curves.csv", "--base", mine, "-o", mine)
+    assert (outcome.code, "is one of the files that are read" in outcome.err) == (2, True)
+    assert mine.read_bytes() == before
+
+
+def test_a_check_says_how_it_ended_and_what_is_furthest(run, fitted, tmp_path):
+    curves, mine = fitted / "curves.csv", fitted / "mine.yaml"
+    outcome = run("calibrate", "check", curves, mine, "--within", "60")
+    assert outcome.code == 0
+    last = outcome.out.splitlines()[-1]
+    assert last.startswith("nothing changed      6        0     24  all_reduce, inside a node, up to 32.0 MiB")
+    found = json.loads(run("calibrate", "check", curves, mine, "--within", "60", "--format", "json").out)
+    assert (found["verdict"], found["bands"], found["changed_bands"]) == ("nothing changed", 6, 0)
+    ratios = [one["median_ratio"] for one in found["changes"]]
+    assert found["furthest"]["median_ratio"] == max(ratios, key=lambda ratio: max(ratio, 1 / ratio))
+    slow = written(tmp_path / "slow.csv", rows("two", 2, 16, floor_us=50, gb_per_s=30))
+    outcome = run("calibrate", "check", slow, mine)
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[-1].startswith("changed      3        1     12  all_reduce, across nodes, above")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"gpu": "H100-SXM5-80GB"}, "these results are of H100-80GB-SXM, profile mine is of A100-80GB-SXM"),
+        ({"net": "8x100G RoCE"}, "two ran over '8x100G RoCE', profile mine is of '8x200G IB HDR'"),
+    ],
+)
+def test_other_hardware_is_no_change(run, fitted, tmp_path, other, words):
+    """`check` refuses to compare it, `show` compares and says so."""
+    new = written(tmp_path / "new.csv", rows("two", 2, 16, floor_us=50, gb_per_s=60, **other))
+    outcome = run("calibrate", "check", new, fitted / "mine.yaml")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert words in outcome.err
+    stated = ("--gpu", "A100-80GB-SXM", "--net", "8x200G IB HDR")
+    assert run("calibrate", "check", new, fitted / "mine.yaml", *stated, "--within", "60").code == 0
+    shown = run("calibrate", "show", fitted / "mine.yaml", new)
+    assert (shown.code, words in shown.err) == (0, True)
+
+
+def test_results_in_the_place_of_a_profile(run, fitted, tmp_path):
+    curves, mine = fitted / "curves.csv", fitted / "mine.yaml"
+    assert f"fix: the profile comes last: {curves} {mine}" in run("calibrate", "check", mine, curves).err
+    assert f"traincast calibrate fit {curves} -o curves.yaml" in run("calibrate", "check", curves, curves).err
+    outcome = run("calibrate", "fit", mine, "-o", tmp_path / "x.yaml")
+    assert (outcome.code, "is a profile, not results" in outcome.err) == (2, True)
+    nameless = written(tmp_path / "nameless.csv", rows("one", 1, 8, floor_us=25, gb_per_s=130, gpu=""))
+    outcome = run("calibrate", "check", nameless, mine, "--within", "60")
+    assert outcome.code == 0
+    assert "1 curve names no GPU: taken as A100-80GB-SXM, that of the profile" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["import", "fit", "show", "check"])
+def test_notes_come_after_the_result_where_both_go_to_one_place(fitted, tmp_path, monkeypatch, command):
+    """As in a terminal or `> log 2>&1`."""
+    table = written(tmp_path / "c.csv", ONE, TWO, [ONE[0].replace("one", "odd").replace(",1024,", ",0,")])
+    log = Path(__file__).parent.parent / "data" / "calibration" / "wrong_rows.log"
+    words = {
+        "import": (log, "--format", "csv"),
+        "fit": (table, "-o", tmp_path / "x.yaml"),
+        "show": (fitted / "mine.yaml", table),
+        "check": (table, fitted / "mine.yaml"),
+    }[command]
+    both = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", both)
+    monkeypatch.setattr(sys, "stderr", both)
+    main(["calibrate", command, *map(str, words)])
+    text = both.getvalue()
+    note = "wrong_rows.log:14: 2098 wrong" if command == "import" else "odd: 0 bytes: no size that can be"
+    result = {"import": "2097152", "fit": "network.wire", "show": "By log", "check": "Verdict"}[command]
+    assert 0 <= text.index(result) < text.index(note)

@@ -76,3 +76,11 @@ def test_what_cannot_be_is_refused(run, tapered, arguments, words):
     outcome = run("predict", tapered, *arguments)
     assert (outcome.code, outcome.out) == (2, "")
     assert words in outcome.err
+
+
+def test_the_default_is_stated(run):
+    """Static sharing, in the help and where the fabric's options are explained."""
+    help_text = " ".join(run("predict", "--help").out.split())
+    assert "static (the default)" in help_text
+    readme = Path(__file__).parents[2] / "topologies" / "README.md"
+    assert "`traincast predict SCENARIO --sharing static` is the default" in readme.read_text(encoding="utf-8")

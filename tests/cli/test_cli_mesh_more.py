@@ -159,3 +159,68 @@ def test_plan_shows_the_present_order_beside_the_best(run, small: Path) -> None:
     placed = run("plan", small, "--no-orders", "--placements", "--splits", "--swaps", 2, "--format", "csv")
     assert placed.code == 0
     assert placed.out.splitlines()[0].startswith("rank,order,placement,split,step_time_s")
+
+
+def test_groups_follow_the_schedule(run) -> None:
+    """ZB-V: first and last part on stage 0, layers folded; DualPipe: gradients over two stages each."""
+    words = ("mesh", *SIXTEEN, "--layers", 16, "--cluster", "selene", "--format", "json")
+    plain, fold, both = (
+        json.loads(run(*words, *more).out) for more in ((), ("--schedule", "zb-v"), ("--schedule", "dualpipe"))
+    )
+    assert plain["families"]["embedding"]["groups"] == [[0, 12], [1, 13], [2, 14], [3, 15]]
+    assert fold["families"]["embedding"]["groups"] == [[0], [1], [2], [3]]
+    assert fold["cluster"]["families"]["embedding"]["groups"] == {"alone": 4}
+    assert [rank["holds"]["layers"] for rank in fold["ranks"]][::4] == [
+        [0, 1, 14, 15],
+        [2, 3, 12, 13],
+        [4, 5, 10, 11],
+        [6, 7, 8, 9],
+    ]
+    held = [set(rank["holds"]["weights"]) for rank in fold["ranks"]]
+    assert [{"embedding", "head"} <= weights for weights in held] == [True] * 4 + [False] * 12
+    assert both["families"]["dp-cp"]["groups"][0] == [0, 2, 12, 14]
+    assert [rank["holds"]["layers"] for rank in both["ranks"]][::4] == [
+        [*range(4), *range(12, 16)],
+        [*range(4, 12)],
+        [*range(8, 12), *range(4, 8)],
+        [*range(12, 16), *range(4)],
+    ]
+    assert {row["family"]: row["size"] for row in both["communicators"]["full"]["families"]}["dp-cp"] == 4
+
+
+def test_a_scenario_s_schedule_is_followed(run) -> None:
+    """The same, from the keys of a scenario: no hop from the last stage to the first in a fold."""
+    words = ("mesh", "--scenario", "sc21/t1_39p1b", "--format", "json", "--set", "parallelism.vpp=2")
+    loop, fold = (
+        json.loads(run(*words, "--set", f"training.schedule={name}", "--set", "training.p2p=async").out)
+        for name in ("interleaved", "zb-v")
+    )
+    stages = fold["sizes"]["pp"]
+    assert [len(one["placement"]["stage_hops"]) for one in (loop, fold)] == [stages, stages - 1]
+    sizes = [one["cluster"]["families"]["embedding"]["size"] for one in (loop, fold)]
+    assert sizes == [2, 1]
+    assert "embedding" not in {name for row in fold["cluster"]["bytes_per_step"] for name in row["by_family"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--pp", 3, "--schedule", "dualpipe"), "but pp is 3 (fix: --pp 2 or 4, or --schedule dualpipev)"),
+        (("--pp", 4, "--vpp", 1, "--schedule", "zb-v"), "but vpp is 1 (fix: --vpp 2, or no --vpp)"),
+        (
+            ("--pp", 4, "--schedule", "dualpipev", "--global-batch", 7),
+            "but a step has 7 (fix: --global-batch 8 or more",
+        ),
+        (("--pp", 4, "--schedule", "zbv"), "--schedule: no schedule 'zbv' (fix: did you mean zb-v?)"),
+        (
+            ("--cp", 8, "--sequence", 100),
+            "2 * cp 8 = 16, which balances causal attention (fix: --cp 5 or 10, or --sequence 96",
+        ),
+        (("--tp", 3, "--heads", 16), "(fix: --tp 2 or 4, or --heads 15 or 18)"),
+        (("--scenario", "sc21/t1_39p1b", "--schedule", "zb-v"), "--schedule beside --scenario"),
+    ],
+)
+def test_fixes_name_options(run, words: tuple[object, ...], said: str) -> None:
+    done = run("mesh", *words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err

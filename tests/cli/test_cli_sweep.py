@@ -52,3 +52,16 @@ def test_axes_that_cannot_be(run, small, axis, words):
     assert outcome.out == ""
     assert words in outcome.err
     assert "fix:" in outcome.err
+
+
+def test_refusals_are_told_with_their_reason(run, small):
+    """A schedule that not every shape allows: no traceback, a line a shape, all of them in JSON."""
+    words = ("sweep", small, "--set", "training.schedule=dualpipe", "--set", "training.p2p=async", "--axis", "tp=1,2")
+    outcome = run(*words, "--format", "json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["refused"] == len(found["refusals"]) > 5
+    assert all("schedule dualpipe needs" in line and "(fix: " in line for line in found["refusals"])
+    told = [line for line in outcome.err.splitlines() if line.startswith("refused: ")]
+    assert len(told) == 6
+    assert told[-1] == f"refused: {found['refused'] - 5} more; --format json lists all"

@@ -7,14 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from traincast.degraded import degradation, forecast_with_losses
+from traincast.degraded import MOST_ALONE, degradation, forecast_with_losses
 from traincast.forecast import Prepared, forecast, forecast_prepared, prepare, prepare_on
 from traincast.lower import lower
 from traincast.lower.program import RankClass
 from traincast.lower.touched import Degradation, TouchedFamily, defects_of, family_views, moved, uses
 from traincast.mesh import Mesh
 from traincast.model import gpt
+from traincast.plan import by_kind, job_loads
+from traincast.plan.hashes import over_seeds
 from traincast.recipe import Recipe
+from traincast.report.forecast_tables import traffic_table
+from traincast.report.hash_table import hash_table
 from traincast.scenario import ClusterSpec, Scenario
 from traincast.topology import Change, Cluster, clean, degraded, load_cluster, without_nodes
 
@@ -326,3 +330,83 @@ def test_whoever_costs_another_time_is_touched(whole: Prepared, seed: int) -> No
     for view in views:
         assert set(np.flatnonzero(view.changed).tolist()) <= touched[view.family.name], (view.family.name, changes)
     assert any(view.changed.any() for view in views)
+
+
+def test_each_defect_costs_what_it_costs_alone(tmp_path: Path) -> None:
+    """Two ways to the loss of each of three: the statement on a cluster with all, and a cluster with that one only."""
+    told = forecast_with_losses(scenario(worn(tmp_path, NIC, GPU, LEAF)), engine="analytic").degraded
+    assert told is not None
+    alone = []
+    for number, defect in enumerate((NIC, GPU, LEAF)):
+        (tmp_path / str(number)).mkdir()
+        one = forecast_with_losses(scenario(worn(tmp_path / str(number), defect)), engine="analytic").degraded
+        assert one is not None
+        assert one.defects[0].alone_loss_s == one.loss_s == one.sum_alone_s
+        assert one.clean_step_time_s == told.clean_step_time_s
+        alone.append(one.loss_s)
+    assert [one.alone_loss_s for one in told.defects] == alone
+    assert told.sum_alone_s == sum(alone)
+    assert max(alone) <= told.loss_s
+    stated = told.as_dict()
+    assert stated["sum_of_losses_alone_s"] == told.sum_alone_s
+    assert [one["alone_loss_s"] for one in stated["defects"]] == alone
+
+
+def test_of_many_defects_the_first_are_told_alone(tmp_path: Path) -> None:
+    """Each is a forecast of its own; what is not done is said, and no sum is made up."""
+    slow = [f"{{gpu: n{node}/gpu{gpu}, speed: 95 %}}" for node in range(3) for gpu in range(3)]
+    found = forecast_with_losses(scenario(worn(tmp_path, *slow)), engine="analytic")
+    told = found.degraded
+    assert told is not None
+    assert [one.alone_loss_s is None for one in told.defects] == [False] * MOST_ALONE + [True]
+    assert told.sum_alone_s is None
+    assert any(f"the first {MOST_ALONE} defects" in note for note in found.assumptions)
+
+
+def test_what_rests_on_a_defect_is_said(tmp_path: Path) -> None:
+    """The interval comes from steps on sound clusters: the same share of the step with and without the defect."""
+    worse, plain = (forecast_with_losses(scenario(worn(tmp_path, *which)), engine="analytic") for which in ((GPU,), ()))
+    assert any("modelled, not measured" in note for note in worse.assumptions)
+    assert not any("defects" in note for note in plain.assumptions)
+    assert worse.interval is not None
+    assert plain.interval is not None
+    assert worse.interval.low_s / worse.step_time_s == pytest.approx(plain.interval.low_s / plain.step_time_s)
+    assert any("sound clusters" in note and "interval" in note for note in worse.assumptions)
+
+
+def test_the_longest_wait_is_told_beside_the_mean(tmp_path: Path) -> None:
+    """A slow GPU makes the others of its TP group wait: the mean over 64 GPUs hides what seven of them lose."""
+    found = forecast_with_losses(scenario(worn(tmp_path, GPU)), engine="analytic")
+    told = found.degraded
+    assert told is not None
+    assert told.most_exposed_s["tp"] == max(row["tp"] for row in found.breakdown.classes_s)
+    assert told.most_exposed_s["tp"] > found.traffic["tp"].exposed_s
+    table = {row[0]: row for row in traffic_table(found).rows}
+    assert table["tp"][4] == told.most_exposed_s["tp"]
+    assert len(traffic_table(forecast(scenario(worn(tmp_path)), engine="analytic")).columns) == 5
+
+
+def test_traffic_is_the_mean_over_all_ranks(tmp_path: Path) -> None:
+    """GPU 7 of node 0 is dead: TP groups of four, of which that of ranks 4 to 7 crosses to node 1, as does every second
+    one from there on. Two ways: the share of bytes that cross, and what goes over NICs."""
+    path = tmp_path / "dead.yaml"
+    path.write_text(TREE + "dead_gpus: [n0/gpu7]\n")
+    prepared = prepare(scenario(path, Mesh(tp=4, dp=4), schedule="none"))
+    stated = lower(prepared.job).traffic["tp"]
+    across = {load.kind: load for load in by_kind(job_loads(prepared.job))}["NIC to leaf"].by_family["tp"]
+    assert stated.cross_node_bytes * 16 == pytest.approx(across)
+    assert stated.cross_node_bytes > 0.0
+    assert (
+        lower(prepare(scenario(worn(tmp_path), Mesh(tp=4, dp=4), schedule="none")).job).traffic["tp"].cross_node_bytes
+        == 0.0
+    )
+
+
+def test_seeds_that_make_no_difference_have_no_best(tmp_path: Path) -> None:
+    """One node: no flow is hashed, so all seeds give one step, and none is the best or the worst."""
+    one = scenario(worn(tmp_path), Mesh(tp=8), schedule="none")
+    alike = over_seeds(one, 2, (0, 1, 2))
+    assert list(alike.chosen()) == ["median"]
+    assert list(alike.as_dict()["step_time_s"]) == ["median"]
+    (row,) = hash_table(alike).rows
+    assert (row[0], row[2]) == ("all alike", None)

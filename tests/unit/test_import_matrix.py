@@ -131,3 +131,63 @@ def test_what_disagrees_or_is_left_out_is_said() -> None:
         "m.txt:8: after the matrix: 'root@node:~# exit' was not read",
         "m.txt:4: GPU2-GPU0 is SYS, but line 2 says PXB: PXB is taken",
     ]
+
+
+def matrix(gpus: int, relation: dict[tuple[int, int], str] | str) -> str:
+    """The output for GPUs of one socket, with one relation between all, or one for each pair."""
+
+    def cell(a: int, b: int) -> str:
+        pair = (min(a, b), max(a, b))
+        return "X" if a == b else relation if isinstance(relation, str) else relation.get(pair, "NODE")
+
+    rows = ["\t" + "\t".join(f"GPU{n}" for n in range(gpus)) + "\tCPU Affinity\tNUMA Affinity"]
+    rows += [f"GPU{a}\t" + "\t".join(cell(a, b) for b in range(gpus)) + "\t0-63\t0" for a in range(gpus)]
+    return "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "bond", "model", "why"),
+    [
+        (8, "NV6", "V100-32GB-SXM", "6 NVLinks a GPU, as a V100 has"),
+        (8, "NV8", "A800-80GB-SXM", "8 NVLinks a GPU, as A800 and H800 have"),
+        (8, "NV12", "A100-80GB-SXM", "12 NVLinks a GPU, as an A100 has"),
+        (8, "NV18", "H100-80GB-SXM", "18 NVLinks a GPU, as H100, H200 and B200 have"),
+        (4, "NV18", "H100-80GB-SXM", "18 NVLinks a GPU"),
+        (2, "NV18", "H100-80GB-SXM", "18 NVLinks a GPU"),  # two GPUs of a virtual machine
+        (2, "NV6", "V100-32GB-SXM", "6 NVLinks a GPU"),
+        (3, "NV6", "V100-32GB-SXM", "6 NVLinks a GPU"),
+        (4, "NV4", "A100-80GB-SXM", "12 NVLinks a GPU"),  # four boards without a switch: 3 x 4
+        (4, "NV6", "H100-80GB-SXM", "18 NVLinks a GPU"),  # likewise 3 x 6
+        (4, "NV2", "V100-32GB-SXM", "6 NVLinks a GPU"),  # likewise 3 x 2
+        (2, "NV12", "A100-80GB-PCIe", "a PCIe card: NVLink bridges in pairs"),
+        (2, "NV4", "A100-80GB-PCIe", "a PCIe card: NVLink bridges in pairs"),
+    ],
+)
+def test_links_tell_the_generation(gpus: int, bond: str, model: str, why: str) -> None:
+    """NVLinks of a GPU by generation (NVIDIA's NVLink page): V100 6, A100 12, H100, H200 and B200 18; export models 8.
+    PCIe cards are bridged in pairs by 2, 4, 8 or 12."""
+    found = import_texts([("m.txt", matrix(gpus, bond))])
+    assert set(found.cluster.gpu_model) == {model}
+    assert any("GPU model is not in m.txt" in text and why in text for text in found.assumed)
+    assert found.problems == ()
+
+
+def test_all_links_between_two_gpus_go_to_a_switch() -> None:
+    """Two GPUs that show all 18 links of a Hopper: no board joins a pair so, an NVSwitch does."""
+    graph = import_texts([("m.txt", matrix(2, "NV18"))]).cluster.graph
+    edge = graph.edges["n0/gpu1", "n0/nvswitch"]
+    assert (edge["links"], edge["bandwidth_bytes_per_s"]) == (18, 450e9)
+
+
+@pytest.mark.parametrize(
+    ("bond", "worn", "model"), [("NV12", "NV11", "A100-80GB-SXM"), ("NV18", "NV16", "H100-80GB-SXM")]
+)
+def test_a_gpu_with_links_down_does_not_hide_the_generation(bond: str, worn: str, model: str) -> None:
+    """It shows as many to all others as it has itself; the rest is a switch as ever."""
+    pairs = {(a, b): worn if 3 in (a, b) else bond for b in range(8) for a in range(b)}
+    found = import_texts([("m.txt", matrix(8, pairs))])
+    assert set(found.cluster.gpu_model) == {model}
+    assert [problem.what.split(" shows")[0] for problem in found.problems] == ["GPU3"]
+    graph = found.cluster.graph
+    links = [graph.edges[f"n0/gpu{n}", "n0/nvswitch"]["links"] for n in (2, 3)]
+    assert links == [int(bond[2:]), int(worn[2:])]

@@ -11,12 +11,13 @@ from traincast.engine import simulate
 from traincast.errors import ShapeError
 from traincast.lower import Job, lower
 from traincast.lower.breakdown import breakdown
-from traincast.lower.classes import CostBook
+from traincast.lower.classes import CostBook, CostBooks
 from traincast.lower.context_report import ContextReport, context_report
 from traincast.lower.listing import operations
-from traincast.lower.offload import host_bytes_per_s
+from traincast.lower.offload import host_bytes_per_s, host_copy
 from traincast.lower.recompute import layer_backward
 from traincast.lower.rings import ContextSplit, head_groups, ring_groups, ring_turn
+from traincast.lower.seats import take_seats
 from traincast.lower.spans import rank_spans
 from traincast.lower.stages import ChunkPart, block_of, chunk_parts
 from traincast.memory import layer_activation_bytes
@@ -25,7 +26,7 @@ from traincast.model.operators import Collective, FlashAttention, Gemm
 from traincast.model.shape import ModelShape
 from traincast.profile import load_profile
 from traincast.recipe import Recipe
-from traincast.topology import Cluster, selene
+from traincast.topology import Change, Cluster, NodeGroup, NodeRequest, degraded, mixed_cluster, selene, usual_node
 
 MODEL = ModelShape(
     name="small",
@@ -293,12 +294,50 @@ def test_offloading_is_bound_by_the_host_s_link() -> None:
     assert pass_s(hidden) == pytest.approx(pass_s(0.0), rel=1e-3)  # the host issues one copy more
 
 
+def test_evaluators_and_folding_agree_where_activations_leave() -> None:
+    """Four stages, of which the first two have more than two passes in flight."""
+    one = job(Mesh(cp=2, pp=4, dp=2), offload_activations=0.9)
+    folded, unfolded = lower(one).program, lower(one, fold=False).program
+    assert simulate(folded).step_time_s == evaluate(folded).step_time_s == evaluate(unfolded).step_time_s
+    assert [part.stays for part in chunk_parts(one)] == [False, False, True, True]
+    stages = {cls.stage: cls.chunks["F", 0].duration_s for cls in folded.classes}
+    plain = {cls.stage: cls.chunks["F", 0].duration_s for cls in lower(job(Mesh(cp=2, pp=4, dp=2))).program.classes}
+    assert [stages[stage] > plain[stage] for stage in range(4)] == [True, True, False, False]
+
+
+def test_each_rank_copies_at_the_rate_of_its_own_node() -> None:
+    """A root port of node 1 at half its rate, every stage on both nodes: copies take twice as long there, ranks of both
+    rates are kept apart, and folding stays exact."""
+    cluster = degraded(selene(2), [Change("slow_link", "n1/pcie0", "n1/cpu0", rate=0.5)])
+    whole = host_bytes_per_s(cluster, 0)
+    assert host_bytes_per_s(cluster, 8) == pytest.approx(whole / 2)
+    mesh = Mesh(pp=4, dp=4, order="pp-tp-cp-ep-dp")
+    one = job(mesh, cluster, offload_activations=1.0, sequence=8192)
+    books = CostBooks(one, chunk_parts(one), take_seats(one, rank_spans(mesh, cluster)))
+    for rank in range(16):
+        (copy,) = host_copy(books.at(rank).job, 1, "out")[0].operators
+        assert copy.bytes_per_s == host_bytes_per_s(cluster, rank)  # type: ignore[union-attr]
+    folded, unfolded = lower(one).program, lower(one, fold=False).program
+    assert len(folded.classes) < len(unfolded.classes) == 16
+    assert evaluate(folded).step_time_s == evaluate(unfolded).step_time_s
+    assert {host_bytes_per_s(cluster, cls.example_rank) for cls in folded.classes} == {whole, whole / 2}
+
+
+def test_hosts_of_mixed_nodes_have_rates_of_their_own() -> None:
+    """H100 nodes reach the host over PCIe 5, A100 nodes over PCIe 4."""
+    nodes = (usual_node(NodeRequest(gpu)) for gpu in ("A100-80GB-SXM", "H100-80GB-SXM"))
+    cluster = mixed_cluster("mixed", [NodeGroup(node, 1) for node in nodes])
+    assert host_bytes_per_s(cluster, 8) > 1.5 * host_bytes_per_s(cluster, 0)
+
+
 @pytest.mark.parametrize(
     ("recipe", "message", "fix"),
     [
         ({"cp_kind": "usp"}, "cp_kind usp on cp 8 needs cp_ulysses", "cp_ulysses 2 or 4"),
         ({"cp_kind": "usp", "cp_ulysses": 3}, "cp 8 is not a multiple of cp_ulysses 3", "cp_ulysses 1 or 2 or 4"),
         ({"cp_kind": "ulysses", "cp_ulysses": 2}, "cp_ulysses 2, but cp_kind ulysses", "cp_kind usp"),
+        ({"cp_ulysses": 4}, "cp_ulysses 4, but cp_kind ring exchanges no heads", "cp_kind usp, or no cp_ulysses"),
+        ({"cp_kind": "allgather", "cp_ulysses": 8}, "cp_kind allgather exchanges no heads", "cp_kind ulysses"),
         ({"attention": "unfused"}, "which attention unfused cannot", "attention flash"),
         ({"sequence": 16384 + 8}, "does not divide over 16 blocks", "sequence 16384 or 16400"),
     ],

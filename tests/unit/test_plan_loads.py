@@ -20,7 +20,7 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "plain": [],
     "interleaved": [("parallelism.vpp", "2"), ("training.schedule", "interleaved")],
     "states sharded": [("training.zero_stage", "1")],
-    "two copies": [("training.schedule", "dualpipe"), ("training.p2p", "async")],
+    "two copies": [("training.schedule", "dualpipe"), ("training.p2p", "async"), ("training.global_batch", "64")],
     "replicas of shards": [("training.zero_stage", "3"), ("training.fsdp_shard", "2")],
     "heads exchanged": [("parallelism.cp", "2"), ("training.cp_kind", "ulysses")],
 }
@@ -67,3 +67,52 @@ def test_untied_embeddings_are_not() -> None:
     one = prepare(load_scenario("sc21/t1_39p1b", [*SMALL, ("model", "llama2-7b")])).job
     assert not one.model.tied_embeddings
     assert "embedding" not in {row.name for row in family_traffic(one, spans_of(one))}
+
+
+def cp_job(kind: str) -> Job:
+    """SC21's 39.1B model without a pipeline; groups of 16 context-parallel ranks lie on four nodes, four on each."""
+    keys = {
+        **{"parallelism.tp": "2", "parallelism.cp": "16", "parallelism.pp": "1", "parallelism.dp": "2"},
+        **{
+            "parallelism.vpp": "1",
+            "training.schedule": "none",
+            "training.global_batch": "4",
+            "training.microbatch": "1",
+        },
+        **{"training.sequence": "65536", "training.attention": "flash", "training.recompute": "none"},
+    }
+    return prepare(load_scenario("sc21/t1_39p1b", [*keys.items(), ("training.cp_kind", kind)])).job
+
+
+def nic_bytes(one: Job, family: str) -> float:
+    return {load.kind: load for load in by_kind(job_loads(one))}["NIC to leaf"].by_family[family]
+
+
+def test_heads_are_exchanged_with_every_other_rank() -> None:
+    """DeepSpeed Ulysses (Jacobs et al. 2023, section 3): queries, keys, values and the output, b s/c h/t elements each,
+    go to c ranks, of which c - 1 are others; backward their gradients. Of the 15 peers of a rank 12 are on other nodes,
+    where a ring would leave each node once for four ranks."""
+    one = cp_job("ulysses")
+    model, mesh, recipe = one.model, one.mesh, one.recipe
+    assert (mesh.cp, one.cluster.gpus_per_node) == (16, 8)
+    elements = recipe.microbatch * recipe.sequence / mesh.cp * model.hidden / mesh.tp
+    a_rank = 2 * 4 * elements * 2 * (mesh.cp - 1) / mesh.cp * model.layers * one.microbatches
+    (row,) = (row for row in family_traffic(one, spans_of(one)) if row.name == "cp_heads")
+    assert row.groups.shape == (mesh.world * (mesh.cp - 1), 2)
+    assert row.group_bytes.sum() == pytest.approx(mesh.world * a_rank)
+    assert nic_bytes(one, "cp_heads") == pytest.approx(mesh.world * a_rank * 12 / 15)
+    inside = {load.kind: load for load in by_kind(job_loads(one))}["GPU to NVLink"].by_family["cp_heads"]
+    assert inside == pytest.approx(mesh.world * a_rank * 3 / 15)
+
+
+def test_gathered_keys_and_values_pass_every_node_once() -> None:
+    """Llama 3, section 3.3.2: K and V are gathered forward and backward, their gradients reduced and scattered; as
+    a ring each sends (c - 1)/c of 2 b s h/t elements on, out of each node once."""
+    one = cp_job("allgather")
+    model, mesh, recipe = one.model, one.mesh, one.recipe
+    whole = 2 * recipe.microbatch * recipe.sequence * model.hidden / mesh.tp * 2
+    a_rank = 3 * whole * (mesh.cp - 1) / mesh.cp * model.layers * one.microbatches
+    (row,) = (row for row in family_traffic(one, spans_of(one)) if row.name == "cp")
+    assert row.group_bytes == pytest.approx(a_rank)
+    nodes, groups = 4, mesh.tp * mesh.dp
+    assert nic_bytes(one, "cp") == pytest.approx(nodes * groups * a_rank)

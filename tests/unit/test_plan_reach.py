@@ -10,8 +10,8 @@ from traincast.forecast import prepare
 from traincast.lower import lower
 from traincast.lower.spans import rank_spans
 from traincast.mesh import Mesh
-from traincast.plan import busiest, by_kind, job_loads, nodes_of, reaches
-from traincast.plan.loads import family_traffic
+from traincast.plan import busiest, by_kind, job_loads, nodes_of, reaches, wiring_of
+from traincast.plan.loads import family_traffic, spans_of
 from traincast.scenario import load_scenario
 from traincast.topology import Cluster, NodeRequest, load_cluster, node_cluster, selene, tree_cluster, usual_node
 from traincast.topology.clusters import fat_tree_for
@@ -131,3 +131,51 @@ def test_a_permuted_rank_inside_a_group_changes_the_ring() -> None:
     mixed_ring = job_loads(replace(job, mesh=Mesh(tp=8, dp=4, placement=alternating), cluster=tree))
     up = [{one.kind: one.bytes for one in by_kind(one)}["leaf to spines"] for one in (sorted_ring, mixed_ring)]
     assert up[1] == pytest.approx(2.0 * up[0])
+
+
+def test_a_fold_ties_embeddings_on_the_first_stage() -> None:
+    """ZB-V and DualPipeV: first and last part lie on stage 0, so no rank sends embedding gradients to another."""
+    mesh = Mesh(tp=2, pp=4, dp=2)
+    for schedule in ("zb-v", "dualpipev"):
+        wiring = wiring_of(mesh, schedule, 2)
+        assert wiring.groups["embedding"].tolist() == [[0], [1], [2], [3]]
+        assert (set(wiring.groups), wiring.wraps) == ({"embedding"}, False)
+        found = {one.family: one for one in reaches(mesh, selene(2), wiring)}
+        assert found["embedding"].groups == {"alone": 4}
+        assert found["dp-cp"].groups == {"node": 8}
+
+
+def test_two_copies_of_the_model_double_the_gradient_groups() -> None:
+    """DualPipe: stages s and p - 1 - s hold the same two parts; the groups are those that the forecast reduces in."""
+    mesh = Mesh(tp=2, pp=4, dp=2)
+    wiring = wiring_of(mesh, "dualpipe", 2)
+    assert wiring.groups["dp"].tolist() == [[0, 2, 12, 14], [1, 3, 13, 15], [4, 6, 8, 10], [5, 7, 9, 11]]
+    assert wiring.groups["embedding"].ravel().tolist() == [0, 1, 2, 3, 12, 13, 14, 15]
+    for shape in (mesh, Mesh(tp=2, cp=2, pp=4, dp=2, order="cp-tp-pp-dp")):
+        groups = wiring_of(shape, "dualpipe", 2).groups
+        reduced = rank_spans(shape, selene(4), "dualpipe").groups["dp"]
+        assert {frozenset(row) for row in groups["dp-cp"].tolist()} == {frozenset(row) for row in reduced.tolist()}
+    found = {one.family: one for one in reaches(mesh, selene(2), wiring)}
+    assert found["dp"].groups == {"leaf": 4}
+    assert (found["dp"].size, found["dp"].count) == (4, 4)
+
+
+def test_interleaving_goes_round_the_end() -> None:
+    """Chunk c of the last stage sends to chunk c + 1 of the first: one more hop over nodes for each pipeline."""
+    mesh = Mesh(tp=8, pp=4)
+    plain, looped = (wiring_of(mesh, *key) for key in (("1f1b", 1), ("interleaved", 2)))
+    assert (plain.wraps, looped.wraps) == (False, True)
+    assert not looped.groups
+    assert wiring_of(Mesh(tp=8), "none", 1).groups == {}
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("interleaved", 2), ("zb-v", 2), ("dualpipe", 2)])
+def test_groups_of_a_scenario_are_those_that_are_priced(schedule: str, vpp: int) -> None:
+    """Two ways to the groups of gradients and embeddings: the table of `mesh`, and what a forecast lowers."""
+    keys = [("training.schedule", schedule), ("parallelism.vpp", str(vpp)), ("training.p2p", "async")]
+    job = prepare(load_scenario("sc21/t1_39p1b", keys)).job
+    wiring, lowered = wiring_of(job.mesh, job.recipe.schedule, job.chunks), spans_of(job).groups
+    own = {"dp-cp": job.mesh.groups("dp", "cp"), "embedding": job.mesh.embedding_groups(), **wiring.groups}
+    assert {frozenset(row) for row in own["dp-cp"].tolist()} == {frozenset(row) for row in lowered["dp"].tolist()}
+    pairs = {frozenset(row) for row in lowered["embedding"].tolist() if len(row) > 1}
+    assert {frozenset(row) for row in own["embedding"].tolist() if len(row) > 1} == pairs

@@ -58,7 +58,7 @@ def test_replicated_key_value_heads_are_an_assumption(load):
     assert found.startswith(
         "8 kv_heads are fewer than tp 2 * 8 ranks that exchange heads = 16: each is sent to 2 ranks"
     )
-    assert "cp_ulysses 2 or 4" in found
+    assert "set training.cp_kind: usp and training.cp_ulysses: 2 or 4" in found
 
 
 @pytest.mark.parametrize(
@@ -70,15 +70,23 @@ def test_replicated_key_value_heads_are_an_assumption(load):
             "training.cp_kind is 'striped'",
             "did you mean usp? It is one of ring, allgather",
         ),
-        ("  cp_kind: usp\n", "s.yaml:8:3", "cp_kind usp on cp 8 needs cp_ulysses", "cp_ulysses 2 or 4"),
+        ("  cp_kind: usp\n", "s.yaml:8:3", "cp_kind usp on cp 8 needs cp_ulysses", "set training.cp_ulysses: 2 or 4"),
         ("  cp_kind: usp\n  cp_ulysses: 3\n", "s.yaml:9:3", "cp 8 is not a multiple of cp_ulysses 3", "2 or 4"),
-        ("  cp_keep_kv: true\n", "s.yaml:8:3", "says nothing with cp_kind ring", "cp_kind allgather"),
+        ("  cp_keep_kv: true\n", "s.yaml:8:3", "says nothing with cp_kind ring", "set training.cp_kind: allgather"),
+        ("  cp_ulysses: 4\n", "s.yaml:8:3", "cp_ulysses 4, but cp_kind ring exchanges no heads", "cp_kind: usp"),
+        (
+            "  cp_kind: allgather\n  cp_ulysses: 8\n",
+            "s.yaml:9:3",
+            "cp_ulysses 8, but cp_kind allgather",
+            "set training.cp_kind: ulysses, or leave training.cp_ulysses out",
+        ),
+        ("  cp_inner: ring\n", "s.yaml:8:3", "cp_inner says nothing with cp_kind ring", "set training.cp_kind: usp"),
         ("  offload_activations: 2.0\n", "s.yaml:8:3", "training.offload_activations is 2.0", "1.0 or less"),
         (
             "  attention: unfused\n",
-            "s.yaml:4:1",
+            "s.yaml:8:3",
             "which attention unfused cannot",
-            "attention flash, or cp_kind ulysses",
+            "set training.attention: flash, or set training.cp_kind: ulysses",
         ),
     ],
 )
@@ -96,7 +104,7 @@ def test_heads_that_do_not_suffice(load):
     with pytest.raises(UserError) as caught:
         load("  cp_kind: ulysses\n", text)
     assert "32 heads do not divide over tp 2 * 32 ranks that exchange heads = 64" in str(caught.value)
-    assert "cp_kind usp with cp_ulysses 8 or 16" in str(caught.value)
+    assert "set training.cp_kind: usp and training.cp_ulysses: 8 or 16" in str(caught.value)
 
 
 def test_keys_without_context_parallelism_are_refused(load):
@@ -182,3 +190,31 @@ def test_a_forecast_says_whether_the_network_keeps_up(load) -> None:
 def test_what_a_split_cannot_do_is_refused(load, keys: str, finding: str) -> None:
     with pytest.raises(UserError, match=finding):
         load(keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sequence", "message", "fix"),
+    [
+        ("", 65528, "sequence 65528 is not a multiple of 2 * cp 8 = 16", "set training.sequence: 65520 or 65536"),
+        ("  cp_balance: false\n", 65532, "sequence 65532 is not a multiple of cp 8", "set training.sequence: 65528 or"),
+        ("  cp_kind: ulysses\n", 65532, "sequence 65532 is not a multiple of cp 8", "set training.sequence: 65528 or"),
+    ],
+)
+def test_sequences_are_refused_at_their_key(load, keys: str, sequence: int, message: str, fix: str) -> None:
+    """Two blocks a rank where causal attention is balanced (Llama 3, section 3.3.2), one where it is not."""
+    with pytest.raises(UserError) as caught:
+        load(keys, LLAMA.replace("65536", str(sequence)))
+    assert caught.value.where == "s.yaml:7:3"
+    assert message in str(caught.value)
+    assert fix in str(caught.value.fix)
+
+
+def test_key_value_heads_against_the_ranks_that_exchange_heads(load) -> None:
+    """12 key/value heads over tp 2 * 8 ranks: neither divides the other, so no rank could hold whole ones."""
+    text = LLAMA.replace("heads: 32, kv_heads: 8", "heads: 48, kv_heads: 12").replace("4096", "6144")
+    with pytest.raises(UserError) as caught:
+        load("  cp_kind: ulysses\n", text)
+    assert caught.value.where == "s.yaml:8:3"
+    assert "12 kv_heads against tp 2 * 8 ranks that exchange heads = 16" in str(caught.value)
+    assert "set training.cp_kind: usp and training.cp_ulysses: 2" in str(caught.value.fix)
+    assert load("  cp_kind: usp\n  cp_ulysses: 2\n", text).recipe.cp_ulysses == 2

@@ -174,3 +174,12 @@ def test_the_readme_names_every_key():
     for section in (ParallelismSection, TrainingSection, ClusterSection, ModelSection, PublishedSection):
         for key in section.model_fields:
             assert re.search(rf"[`.]{key}`", text), f"{section.__name__}.{key}"
+
+
+def test_files_beside_the_rows_are_explained() -> None:
+    """What lies among the published rows and is none of their tables has a line in the README."""
+    folder = scenarios_dir() / "published"
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    others = [path.name for path in folder.iterdir() if path.suffix != ".csv" and path.name != "README.md"]
+    assert "residual_notes.yaml" in others
+    assert all(f"`{name}`" in readme for name in others)

@@ -170,7 +170,7 @@ def test_a_batch_that_replicas_do_not_divide(refused):
     assert isinstance(error, ShapeError)
     assert error.where == "s.yaml:5:3"
     assert "global batch 32 is not a multiple of microbatch 1 * dp 23 = 23" in error.message
-    assert error.fix == "global batch 23 or 46, or dp 16 or 32"
+    assert error.fix == "set training.global_batch: 23 or 46, or set parallelism.dp: 16 or 32"
 
 
 def test_heads_that_do_not_divide(refused):
@@ -273,3 +273,69 @@ def test_schedules_that_run_ahead_refuse_blocking_messages(refused):
     assert isinstance(error, ShapeError)
     assert error.where == "--set training.p2p=blocking"
     assert "leave training.p2p out" in (error.fix or "")
+
+
+BOTH_ENDS = """\
+model: {hidden: 1024, layers: 24, heads: 16, vocab: 51200}
+cluster: {gpu: A100-80GB-SXM, nodes: 3}
+parallelism: {tp: 2, pp: 4, dp: 3}
+training:
+  global_batch: 48
+  microbatch: 1
+  sequence: 1024
+  schedule: dualpipe
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "finding", "fix"),
+    [
+        (
+            ("pp: 4, dp: 3", "pp: 3, dp: 4"),
+            "s.yaml:3:22",
+            "an even number of them, but pp is 3",
+            "set parallelism.pp: 2 or 4",
+        ),
+        (
+            ("batch: 48", "batch: 21"),
+            "s.yaml:5:3",
+            "2 * pp 4 = 8, but a step has 7",
+            "set training.global_batch: 24 or more",
+        ),
+        (
+            ("batch: 48", "batch: 27"),
+            "s.yaml:5:3",
+            "even number, but a step has 9",
+            "set training.global_batch: 24 or 30",
+        ),
+        (("dp: 3}", "dp: 3, vpp: 1}"), "s.yaml:8:3", "2 chunks a stage, but vpp is 1", "set parallelism.vpp: 2"),
+        (
+            ("layers: 24", "layers: 26"),
+            "s.yaml:3:22",
+            "26 layers do not divide over pp 4",
+            "set parallelism.pp: 2 or 26",
+        ),
+        (("pp: 4, dp: 3", "dp: 12"), "s.yaml:8:3", "needs a pipeline, but pp is 1", "set parallelism.pp: 2 or more"),
+    ],
+)
+def test_limits_of_dualpipe_are_told_at_the_key(refused, change: tuple[str, str], where: str, finding: str, fix: str):
+    """DeepSeek-V3's schedule: stages in pairs, two microbatches a stage from both ends together, two chunks a stage."""
+    assert change[0] in BOTH_ENDS
+    error = refused(BOTH_ENDS.replace(*change))
+    assert isinstance(error, ShapeError)
+    assert error.where == where
+    assert finding in error.message
+    assert fix in (error.fix or "")
+
+
+@pytest.mark.parametrize(("schedule", "depths"), [("zb-v", "3 or 5"), ("dualpipev", "3 or 5"), ("dualpipe", "2 or 6")])
+def test_depths_of_a_fix_keep_the_chunks_of_the_schedule(refused, schedule: str, depths: str):
+    """Folds cut the layers in two parts a stage, so 30 want pp 3 or 5; DualPipe's copies in one, on an even number."""
+    error = refused(BOTH_ENDS.replace("dualpipe", schedule).replace("layers: 24", "layers: 30"))
+    assert (error.fix or "").startswith(f"set parallelism.pp: {depths}, or set training.stage_layers: [")
+
+
+def test_what_an_option_broke_an_option_mends(refused):
+    error = refused(BOTH_ENDS, ("training.schedule", "none"))
+    assert error.where == "--set training.schedule=none"
+    assert error.fix == "--set training.schedule=1f1b, or --set parallelism.pp=1"

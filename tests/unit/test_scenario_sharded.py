@@ -45,10 +45,14 @@ def test_every_key_reaches_the_recipe(scenario) -> None:
 @pytest.mark.parametrize(
     ("keys", "message", "fix"),
     [
-        ("zero_stage: 3, fsdp_shard: 5", "fsdp_shard 5 does not divide 16 replicas", "fsdp_shard 4"),
-        ("fsdp_shard: 4", "training.fsdp_shard says nothing with zero_stage 0", "zero_stage 1 or more"),
-        ("zero_stage: 2, prefetch: 1", "training.prefetch says nothing with zero_stage 2", "zero_stage 3"),
-        ("offload_states: parameters", "zero_stage 0 fetches none", "offload_states optimizer"),
+        ("zero_stage: 3, fsdp_shard: 5", "fsdp_shard 5 does not divide 16 replicas", "set training.fsdp_shard: 4"),
+        ("fsdp_shard: 4", "training.fsdp_shard says nothing with zero_stage 0", "set training.zero_stage: 1 or more"),
+        (
+            "zero_stage: 2, prefetch: 1",
+            "training.prefetch says nothing with zero_stage 2",
+            "set training.zero_stage: 3",
+        ),
+        ("offload_states: parameters", "zero_stage 0 fetches none", "set training.offload_states: optimizer"),
         ("recompute: every_2nd, zero_stage: 4", "training.zero_stage is 4", "give 3 or less"),
         ("offload_states: disk", "training.offload_states is 'disk'", "none, optimizer, parameters"),
     ],

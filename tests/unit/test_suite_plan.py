@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from itertools import groupby
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from suite.groups import measured_families, shape_of
 from suite.judge import judge, named, slow_again, throttled
 from suite.launch import LaunchError, find_launch, first_host, tasks_of_node
 from suite.meta import host_label, run_entry, safe_command, safe_environment, topology_text
-from suite.options import FULL_S, OPS, QUICK_S, parse, size_bytes
+from suite.options import FULL_S, OPS, QUICK_S, OptionError, checked, parse, size_bytes
 from suite.plan import Item, Site, build, ladder, reference
 from suite.store import StoreError, open_store
 from train_step import CATALOGUE, scenario_text
@@ -58,6 +59,33 @@ def test_the_plan_begins_with_what_tells_most_and_has_every_size():
     assert {item.key for item in quick} == {item.key for item in items if item.tier <= 1}
 
 
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_a_budget_that_runs_out_leaves_the_same_share_of_every_part(share):
+    """Half of a tier is half of each part of it, to one item: no part is left out because another came first."""
+    tier = [item for item in plan("--tp", "2", "--pp", "2") if item.tier == 1]
+    of_all = Counter(item.part for item in tier)
+    done = Counter(item.part for item in tier[: round(share * len(tier))])
+    assert len(of_all) == 8
+    for part, count in of_all.items():
+        assert abs(done[part] - share * count) <= 1, part
+
+
+def test_the_items_of_a_part_keep_their_order():
+    """Sizes ascend (a larger one that would not end in time is known by a smaller one); groups are made before a mesh
+    starts up."""
+    items = plan("--tp", "2", "--pp", "2")
+    for tier in (1, 2, 3):
+        sizes = [i.size_bytes for i in items if (i.tier, i.op, i.family, i.mode) == (tier, "all_reduce", "tp", "all")]
+        assert sizes == sorted(sizes)
+    assert [item.op for item in items if item.part == "setup"][-1] == "mesh_startup"
+
+
+@pytest.mark.parametrize(("arguments", "gpu"), [(("--min-size", "128MiB"), False), (("--max-size", "4"), True)])
+def test_a_single_size_is_a_plan_too(arguments, gpu):
+    items = plan("--only", "collectives,overlap", *arguments, gpu=gpu)
+    assert {item.size_bytes for item in items if item.part in ("collectives", "pairs")} == {size_bytes(arguments[1])}
+
+
 def test_collectives_run_over_world_and_families_alone_and_at_once():
     items = [item for item in plan("--tp", "2", "--ep", "4") if item.part == "collectives"]
     found = {(item.op, item.family, item.mode) for item in items}
@@ -96,6 +124,32 @@ def test_options():
         with pytest.raises(SystemExit) as caught:
             parse([*(["-o", "x"] if wrong else []), *wrong])
         assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-size", "2"], "--max-size: 2 bytes is below the smallest message; give 4 bytes or more"),
+        (["--min-size", "1KiB", "--max-size", "64"], "give 1024 bytes or more"),
+        (["--max-size", "9999GiB"], "more than any message; give 4GiB or less"),
+        (["--max-size", "9" * 5000], "is no size; write 4, 64KiB or 4GiB"),
+        (["--budget", "0"], "--budget: 0 is no time; give a number of seconds above 0"),
+        (["--budget", "inf"], "--budget: inf is no time; "),
+        (["--stability", "nan"], "--stability: nan is no share; "),
+        (["--only", "gemm,atention"], "--only: there is no 'atention'; did you mean attention?"),
+        (["--ops", ""], "--ops: names nothing; give some of all_reduce"),
+        (["--hidden", "99999999"], "has a number above 9999999; "),
+        (["--tokens", "1e3"], "is no list of whole numbers; "),
+        (["--tp", "two"], "--tp: invalid int value: 'two'; "),
+        (["--nonsense"], "unrecognized arguments: --nonsense; "),
+    ],
+)
+def test_wrong_options_say_what_to_write(arguments, message):
+    """What is wrong and, after a semicolon, what to write: `traincast calibrate run` makes a fix of it."""
+    with pytest.raises(OptionError) as caught:
+        checked(["-o", "x", *arguments])
+    assert message in str(caught.value)
+    assert len(str(caught.value)) < 300
 
 
 def test_who_am_i_under_torchrun_slurm_and_alone():

@@ -105,3 +105,69 @@ def test_schedules_of_one_chunk_are_not_replaced_by_interleaving() -> None:
     """What predict refuses, a sweep does not run under another name."""
     searched = replace(SMALL, recipe=replace(SMALL.recipe, schedule="zb-h2", p2p="async"))
     assert {shape.vpp for shape in enumerate_shapes(searched)} == {1}
+
+
+BOTH_ENDS = replace(
+    SMALL,
+    model=gpt("small", 1024, 24, 16),
+    cluster=ClusterSpec("24 GPUs", gpu="A100-80GB-SXM", nodes=3, gpus_per_node=8),
+    mesh=Mesh(tp=2, pp=4, dp=3),
+    recipe=replace(SMALL.recipe, global_batch=48, schedule="dualpipe", vpp=2, p2p="async"),
+)
+
+
+def test_shapes_that_a_schedule_does_not_take_are_listed_with_the_reason() -> None:
+    """DualPipe: an even number of stages, two microbatches each. Every shape is evaluated, too big, or told why not."""
+    shapes = enumerate_shapes(BOTH_ENDS, {"tp": (4,)})
+    outcome = evaluate_shapes(BOTH_ENDS, shapes)
+    assert len(outcome.ranked) + outcome.too_big + outcome.refused == outcome.legal == len(shapes)
+    odd = [line for line in outcome.refusals if line.startswith("tp 4, pp 3,")]
+    assert odd
+    assert all("an even number of them, but pp is 3 (fix: --axis pp=2,4" in line for line in odd)
+    few = next(line for line in outcome.refusals if line.startswith("tp 4, pp 2, dp 3, vpp 2, microbatch 16:"))
+    assert "2 * pp 2 = 4, but a step has 1 (fix: --set training.global_batch=192 or more" in few
+    assert all(row.shape.pp % 2 == 0 or row.shape.pp == 1 for row in outcome.ranked)
+
+
+@pytest.mark.parametrize(
+    ("axes", "where", "message"),
+    [
+        ({"pp": (3,)}, "--axis pp=3", "an even number of them, but pp is 3"),
+        ({"pp": (4,), "microbatch": (16,)}, "--axis pp=4", "2 * pp 4 = 8, but a step has 1"),
+        ({"pp": (4,), "vpp": (1,)}, "--axis vpp=1", "2 chunks a stage, but vpp is 1"),
+    ],
+)
+def test_axes_that_leave_no_shape_of_a_schedule_are_named(axes: dict, where: str, message: str) -> None:
+    with pytest.raises(ShapeError) as caught:
+        enumerate_shapes(BOTH_ENDS, axes)
+    assert caught.value.where == where
+    assert message in caught.value.message
+    assert "--axis" in str(caught.value.fix) or "--set" in str(caught.value.fix)
+
+
+def split_sequence(kind: str, sequence: int = 4096, **recipe: object) -> Scenario:
+    """Four context-parallel ranks, 16 heads, 8 GPUs for tp, pp and dp."""
+    own = replace(SMALL.recipe, sequence=sequence, attention="flash", cp_kind=kind, **recipe)  # type: ignore[arg-type]
+    cluster = ClusterSpec("32 GPUs", gpu="A100-80GB-SXM", nodes=4, gpus_per_node=8)
+    return replace(SMALL, cluster=cluster, mesh=Mesh(tp=2, cp=4, dp=4), recipe=replace(own, schedule="none"))
+
+
+def test_heads_that_do_not_suffice_are_listed() -> None:
+    """Ulysses over four ranks: 16 heads divide over tp 4 * 4, not over tp 8 * 4."""
+    one = split_sequence("ulysses")
+    outcome = evaluate_shapes(one, enumerate_shapes(one, {"pp": (1,), "microbatch": (1,)}))
+    assert {row.shape.tp for row in outcome.ranked} == {1, 2, 4}
+    (line,) = outcome.refusals
+    assert line.startswith("tp 8, pp 1, dp 1")
+    assert "16 heads do not divide over tp 8 * 4 ranks that exchange heads = 32" in line
+    assert "--set training.cp_kind=usp and --set training.cp_ulysses=2" in line
+    with pytest.raises(ShapeError, match="16 heads do not divide over tp 8"):
+        enumerate_shapes(one, {"tp": (8,)})
+
+
+def test_sequences_need_two_blocks_a_rank_only_where_they_are_balanced() -> None:
+    """As `predict`: 2 cp blocks for a balanced ring, cp for one that is not, and where heads are exchanged."""
+    with pytest.raises(ShapeError, match=r"sequence 4100 is not a multiple of 2 \* cp 4 = 8"):
+        enumerate_shapes(split_sequence("ring", 4100), {"pp": (1,)})
+    assert enumerate_shapes(split_sequence("ring", 4100, cp_balance=False), {"pp": (1,)})
+    assert enumerate_shapes(split_sequence("ulysses", 4100), {"pp": (1,)})

@@ -1,23 +1,29 @@
 """The use case: files of results in, a profile of one GPU on one fabric out."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from traincast.calibration.compare import gpu_name, settings_of
+from traincast.calibration.compare import settings_of
 from traincast.calibration.conformal import Residual, conformal_interval
 from traincast.calibration.fit import Fit
 from traincast.calibration.fitted import fitted_constants, residual_text
 from traincast.calibration.kernel_fit import fit_kernels, kernel_data
 from traincast.calibration.network_fit import fit_network
 from traincast.calibration.network_model import Setting, forecast_points, points_of
-from traincast.calibration.profile_file import Heading, Written, names_text, profile_text, traits_of
+from traincast.calibration.origin import check_fabric, check_known, gpu_name
+from traincast.calibration.profile_file import Heading, Written, counted, names_text, profile_text, traits_of
 from traincast.calibration.results import Results
 from traincast.catalog import load_catalog
 from traincast.costs.collectives.versions import minor_of
 from traincast.errors import DataError
 from traincast.profile import Interval, Profile, find_profile, load_profile
+
+POOR = 0.4
+"""Mean error of a fit above which it says that something is wrong; even logs that told nothing are mostly forecast
+within 5 to 20 % (calibration/README.md)."""
 
 LEAST_FOLDS = 3
 """Curves from which on each can be left out in turn."""
@@ -38,13 +44,16 @@ class Calibration:
 def calibrate(results: Results, name: str, base_name: str | None = None, fabric: str | None = None) -> Calibration:
     """Fits everything that results can tell, on top of a base profile (by default the GPU's).
 
-    Raises DataError where the GPU is not known or nothing is told.
+    Raises DataError where the GPU is not known, where results are of several GPUs or fabrics, or where nothing is told.
     """
+    check_known(results)
     gpu = gpu_name(results)
     if gpu is None:
         raise DataError("the results name no GPU of the catalogue", fix="add --gpu NAME")
     base, note = (load_profile(base_name), None) if base_name else find_profile(gpu, None)
-    settings, problems = settings_of(results)
+    placed, problems = settings_of(results)
+    settings = tuple(setting for setting in placed if setting.curve.usable)
+    check_fabric(settings)
     base = replace(base, traits=replace(base.traits, nccl=_version(settings) or base.traits.nccl))
     fits: list[Fit] = []
     intervals: dict[str, Interval] = {}
@@ -56,8 +65,10 @@ def calibrate(results: Results, name: str, base_name: str | None = None, fabric:
         fits.append(fit_kernels(data, base))
     written = [one for fit in fits for one in fitted_constants(fit, names_text(results.files))]
     if not any(one.kind == "measured" for one in written):
+        had = _used(fits, settings) or "no time can be used"
         raise DataError(
-            "these results tell no constant", fix="measure more sizes: 1 KiB to 1 GiB, on one and two nodes"
+            f"these results tell no constant: {'; '.join((had, *problems, *left_out, *_poor(fits)))}",
+            fix="measure more sizes: 1 KiB to 1 GiB, on one and two nodes",
         )
     head = Heading(
         name=name,
@@ -65,10 +76,18 @@ def calibrate(results: Results, name: str, base_name: str | None = None, fabric:
         fabric=fabric or _fabric(settings, base),
         base=base_name or base.name,
         traits=traits_of(base),
+        fitted_curves=tuple(dict.fromkeys(setting.curve.id for setting in settings)),
+        fitted_on=_fitted_on(results),
         comments=(f"Fitted by traincast on {names_text(results.files)}.", *_summary(fits)),
     )
     text = profile_text(head, written, intervals)
-    notes = (note,) if note else ()
+    told = counted(sum(len(fit.told) for fit in fits), "constant")
+    notes = (
+        f"{name}: {told} told by {_used(fits, settings)}",
+        *((note,) if note else ()),
+        *_versions(settings),
+        *_poor(fits),
+    )
     merged = _merged(base, written, name)
     return Calibration(text, merged, tuple(fits), tuple(intervals.items()), (*problems, *left_out), notes)
 
@@ -79,13 +98,44 @@ def _version(settings: Sequence[Setting]) -> str | None:
     return max(known, key=lambda version: (known.count(version), minor_of(version))) if known else None
 
 
+def _versions(settings: Sequence[Setting]) -> tuple[str, ...]:
+    """A note where curves ran under several minor versions of NCCL: a profile is of one stack."""
+    counts = Counter(setting.nccl for setting in settings if setting.nccl)
+    if len({minor_of(version) for version in counts}) < 2:
+        return ()
+    shown = ", ".join(f"{version} ({count})" for version, count in counts.most_common())
+    return (f"curves ran under several versions of NCCL: {shown}; the profile states {_version(settings)}",)
+
+
+def _used(fits: Sequence[Fit], settings: Sequence[Setting]) -> str:
+    """What a fit had: points of curves, and kernels; empty where it had nothing."""
+    points = sum(len(setting.curve.usable) for setting in settings)
+    kernels = sum(len(fit.data.time_s) for fit in fits) - points
+    words = [f"{counted(points, 'point')} of {counted(len(settings), 'curve')}"] if points else []
+    return " and ".join(words + ([counted(kernels, "kernel")] if kernels else []))
+
+
+def _fitted_on(results: Results) -> dict[str, object]:
+    stated = {name: value for name, value in vars(results.stated).items() if value}
+    return {"files": list(results.files), **stated} if results.files else {}
+
+
 def _fabric(settings: Sequence[Setting], base: Profile) -> str:
     nets = dict.fromkeys(s.curve.net for s in settings if s.place.span.nodes > 1 and s.curve.net)
     return ", ".join(nets) or base.fabric
 
 
 def _summary(fits: Sequence[Fit]) -> list[str]:
-    return [f"{len(fit.told)} constants from {residual_text(fit)}" for fit in fits]
+    return [f"{counted(len(fit.told), 'constant')} from {residual_text(fit)}" for fit in fits]
+
+
+def _poor(fits: Sequence[Fit]) -> tuple[str, ...]:
+    """A note for each fit that is far from what was measured whatever its constants are."""
+    return tuple(
+        f"no constants come near these results: {residual_text(fit)}; are GPU, network and collective the right ones?"
+        for fit in fits
+        if np.abs(np.expm1(fit.log_error)).mean() > POOR
+    )
 
 
 def _merged(base: Profile, written: Sequence[Written], name: str) -> Profile:
@@ -100,11 +150,11 @@ def _intervals(settings: Sequence[Setting], base: Profile, names: Sequence[str])
     """Intervals inside and across nodes, from curves that a fit of these constants on the others forecast."""
     residuals: dict[str, list[Residual]] = {"inside": [], "across": []}
     for kind, found in residuals.items():
-        chosen = [s for s in settings if (s.place.span.nodes > 1) == (kind == "across") and s.curve.usable]
+        chosen = [s for s in settings if (s.place.span.nodes > 1) == (kind == "across")]
         if len(chosen) < LEAST_FOLDS:
             continue
         for left_out in chosen:
-            others = [s for s in settings if s is not left_out and s.curve.usable]
+            others = [s for s in settings if s is not left_out]
             fitted = fit_network(points_of(others, base), base, names, thorough=False).profile
             points = points_of([left_out], fitted)
             ratios = points.time_s / forecast_points(points, fitted)

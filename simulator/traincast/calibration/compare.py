@@ -1,5 +1,6 @@
 """A run against a profile: measured and forecast by case, and what changed by collective and band of sizes."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,9 @@ from traincast.calibration.choice import profile_of
 from traincast.calibration.conformal import BOUNDS
 from traincast.calibration.kernel_fit import kernel_data
 from traincast.calibration.network_model import Setting, predicted_s, setting_of
+from traincast.calibration.origin import gpu_name
 from traincast.calibration.place import NoPlaceError
+from traincast.calibration.profile_file import names_text
 from traincast.calibration.results import Results
 from traincast.catalog import load_catalog
 from traincast.errors import DataError
@@ -59,6 +62,21 @@ class Change:
         return "slower" if self.median_ratio > self.high else "faster" if self.median_ratio < self.low else "as before"
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What all bands together say: how many of them changed, and the one that is furthest from its forecast."""
+
+    bands: int
+    changed: int
+    cases: int
+    furthest: Change
+
+    @property
+    def words(self) -> str:
+        """`nothing changed` or `changed`."""
+        return "changed" if self.changed else "nothing changed"
+
+
 def profile_for(results: Results) -> tuple[Profile, str | None]:
     """The shipped profile of the results' hardware, and a note where it is not of just that fabric.
 
@@ -75,26 +93,21 @@ def profile_for(results: Results) -> tuple[Profile, str | None]:
     return find_profile(name, None)
 
 
-def gpu_name(results: Results) -> str | None:
-    """The catalogue GPU that all results are from; None where they name none. Raises DataError for several."""
-    from traincast.calibration.hardware import gpu_of
-
-    found = {named.name for text in results.gpus if (named := gpu_of(text)) is not None}
-    if len(found) > 1:
-        raise DataError(f"results of several GPUs: {', '.join(sorted(found))}", fix="name files of one GPU at a time")
-    return next(iter(found), None)
-
-
 def settings_of(results: Results) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
     """The curves whose hardware is known, and why others cannot be priced."""
     found: list[Setting] = []
-    problems: list[str] = []
+    lost: dict[str, list[str]] = {}
     for curve in results.curves:
         try:
             found.append(setting_of(curve))
         except NoPlaceError as error:
-            problems.append(f"{curve.id}: {error}")
+            lost.setdefault(str(error), []).append(curve.id)
+    problems = [f"{names_text(names)}: {_not_used(len(names))}{reason}" for reason, names in lost.items()]
     return tuple(found), tuple(problems)
+
+
+def _not_used(curves: int) -> str:
+    return "" if curves == 1 else f"{curves} curves not used: "
 
 
 def cases_of(results: Results, profile: Profile) -> tuple[tuple[Case, ...], tuple[str, ...]]:
@@ -127,6 +140,15 @@ def changes(cases: Iterable[Case], profile: Profile, within: float | None = None
         bound = next(b for b in BOUNDS if case.size_bytes <= b) if case.size_bytes else 0.0
         bands.setdefault((case.op, case.across, bound), []).append(case.ratio)
     return tuple(_change(key, ratios, profile, within) for key, ratios in sorted(bands.items()))
+
+
+def verdict_of(found: Sequence[Change]) -> Verdict:
+    """What changes say together. Raises DataError where there is nothing to compare."""
+    if not found:
+        raise DataError("nothing to compare: no measurement has a forecast", fix="name results of the profile's GPU")
+    furthest = max(found, key=lambda one: abs(math.log(one.median_ratio)))
+    changed = sum(one.verdict != "as before" for one in found)
+    return Verdict(len(found), changed, sum(one.cases for one in found), furthest)
 
 
 def _change(key: tuple[str, bool, float], ratios: Sequence[float], profile: Profile, within: float | None) -> Change:

@@ -6,6 +6,7 @@ with `sizes_bytes` and `times_us` as lists. Beside its name a curve's columns ar
 """
 
 import csv
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,15 +83,31 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     A row whose figures cannot be is kept as a point with a problem.
     """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            return _curves(path, csv.reader(stream))
+        return _curves(path, csv.reader(io.StringIO(_text(path.read_bytes()), newline="")))
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise DataError(f"cannot be read: {reason}", where=str(path), fix="check the path") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"is not UTF-8 text (byte {error.start})", where=str(path), fix="give a CSV file") from error
+        what = f"is not {error.encoding.upper()} text (byte {error.start})"
+        raise DataError(what, where=str(path), fix="give a CSV file") from error
     except csv.Error as error:
         raise DataError(f"is not CSV: {error}", where=str(path), fix="mend the file") from error
+
+
+def is_curve_table(path: Path) -> bool:
+    """Whether a file has the header of a CSV of curves; False where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            header = _text(stream.readline(4096)).lower()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return "curve_id" in (name.strip() for name in header.split(","))
+
+
+def _text(data: bytes) -> str:
+    """Text of UTF-8, or of UTF-16 with its mark, which spreadsheets write."""
+    marked_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return data[: len(data) - len(data) % 2 if marked_16 else None].decode("utf-16" if marked_16 else "utf-8-sig")
 
 
 def _curves(path: Path, reader: "Iterator[list[str]]") -> tuple[Curve, ...]:

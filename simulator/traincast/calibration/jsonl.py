@@ -7,17 +7,27 @@ the end of a run, how it judges itself (`end`, with `problems`); these are no re
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from traincast.calibration.curves import MOST_RANKS
 from traincast.calibration.records import Kind, Record, RunInfo, record_entry, run_entry
 from traincast.errors import DataError, combined
 
 SCHEMA: Final = 1
 
 REMARKS: Final = ("skipped", "end")
+
+MOST: Final = 2**62
+"""Largest number of a field; above it nothing is a count, a size or a time."""
+
+MOST_NAMED: Final = 10
+"""Wrong lines of a file that are named one by one."""
+
+_MEND: Final = "mend or delete this line, or import its log again"
 
 _KINDS: Final = get_args(Kind)
 _PLAIN: Final = (int, str | None, int | None, float | None)
@@ -42,7 +52,8 @@ def write_records(records: Iterable[Record]) -> str:
 def read_records(text: str, name: str = "records") -> tuple[Record, ...]:
     """Records of JSON lines that `write_records` or the microbenchmark suite wrote.
 
-    Raises DataError with the file's line for all lines that are no such record, at once.
+    A record that does not say in which line of its log it stood gets its line here. Raises DataError with the file's
+    line for all lines that are no such record, at once.
     """
     records: list[Record] = []
     problems: list[DataError] = []
@@ -58,9 +69,12 @@ def read_records(text: str, name: str = "records") -> tuple[Record, ...]:
                 run = _run(entry)
                 runs[run.index] = run
             else:
-                records.append(_record(entry, runs))
+                records.append(_record({"line": number, **entry}, runs))
         except DataError as error:
             problems.append(DataError(error.message, fix=error.fix, where=f"{name}:{number}"))
+    if len(problems) > MOST_NAMED:
+        left = len(problems) - MOST_NAMED
+        problems[MOST_NAMED:] = [DataError(f"{left} more lines are wrong", fix="mend those above first", where=name)]
     if problems:
         raise combined(problems)
     return tuple(records)
@@ -89,9 +103,11 @@ def parse_line(line: str) -> Mapping[str, Any]:
     if not isinstance(entry, dict) or "schema" not in entry:
         raise DataError("no 'schema' in this line", fix="import the file that it comes from")
     if entry["schema"] != SCHEMA:
-        raise DataError(f"schema {entry['schema']!r} is not {SCHEMA}", fix="import it with the version that wrote it")
-    if entry.get("kind") not in ("run", *_KINDS, *REMARKS):
-        raise DataError(f"kind {entry.get('kind')!r} is unknown", fix=f"run, {', '.join(_KINDS)}")
+        raise DataError(
+            f"schema {_shown(entry['schema'])} is not {SCHEMA}", fix="import it with the version that wrote it"
+        )
+    if entry.get("kind") not in ["run", *_KINDS, *REMARKS]:
+        raise DataError(f"kind {_shown(entry.get('kind'))} is unknown", fix=f"run, {', '.join(_KINDS)}")
     return entry
 
 
@@ -99,7 +115,7 @@ def _run(entry: Mapping[str, Any]) -> RunInfo:
     values = _plain(entry, _RUN_TYPES)
     hosts, environment = entry.get("hosts", []), entry.get("environment", {})
     if not isinstance(hosts, list) or not isinstance(environment, dict):
-        raise DataError("'hosts' is a list, 'environment' an object", fix="write it as write_records does")
+        raise DataError("'hosts' is a list, 'environment' an object", fix=_MEND)
     values["hosts"] = tuple(map(str, hosts))
     values["environment"] = tuple(sorted((str(key), str(value)) for key, value in environment.items()))
     return RunInfo(**values)
@@ -111,9 +127,15 @@ def _record(entry: Mapping[str, Any], runs: Mapping[int, RunInfo]) -> Record:
     number = entry.get("run", 0)
     flags, params = entry.get("flags", []), entry.get("params", {})
     if not isinstance(number, int) or not isinstance(flags, list) or not isinstance(params, dict):
-        raise DataError("'run' is a number, 'flags' a list, 'params' an object", fix="write it as write_records does")
+        raise DataError("'run' is a number, 'flags' a list, 'params' an object", fix=_MEND)
     values["run"] = runs.get(number, RunInfo(index=number))
     values["flags"] = tuple(map(str, flags))
+    for name, value in params.items():
+        if isinstance(value, int | float) and not _possible(value):
+            raise DataError(f"{name!r} cannot be {_shown(value)}", fix=_MEND)
+    for name in ("ranks", "nodes"):
+        if not 1 <= values.get(name, 1) <= MOST_RANKS:
+            raise DataError(f"{name!r} cannot be {values[name]}", fix=_MEND)
     values["params"] = tuple(sorted((str(k), v) for k, v in params.items() if isinstance(v, str | int | float)))
     values.setdefault("op", None)
     return Record(**values)
@@ -124,13 +146,28 @@ def _plain(entry: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]
     values: dict[str, Any] = {}
     for name, kind in types.items():
         value = entry.get(name)
+        if isinstance(value, int | float) and not _possible(value):
+            raise DataError(f"{name!r} cannot be {_shown(value)}", fix=_MEND)
         if kind == float | None and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, kind | None):
-            raise DataError(f"{name!r} cannot be {value!r}", fix="write it as write_records does")
+            raise DataError(f"{name!r} cannot be {_shown(value)}", fix=_MEND)
         if value is not None:
             values[name] = value
     return values
+
+
+def _possible(value: float) -> bool:
+    """Whether a number may stand in a field: finite, and within what anything measured can be."""
+    return -MOST <= value <= MOST if isinstance(value, int) else math.isfinite(value)
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it, cut where it is long."""
+    if isinstance(value, int) and not -MOST <= value <= MOST:
+        return "so large a number"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _stated(entry: Mapping[str, Any]) -> dict[str, Any]:

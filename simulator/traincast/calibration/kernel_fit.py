@@ -1,5 +1,6 @@
 """Constants of products, attention and memory-bound kernels from measured kernels."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from traincast.calibration.fit import Data, Fit, Floats, Prior, fit_constants
+from traincast.calibration.profile_file import counted
 from traincast.calibration.records import Record
 from traincast.catalog import Gpu
 from traincast.costs.attention import flash_attention_seconds
@@ -55,15 +57,17 @@ class _Case:
 def kernel_data(records: Iterable[Record], gpu: Gpu) -> tuple[Data | None, tuple[str, ...]]:
     """Measured kernels as data of a fit (None without any), and what could not be priced."""
     cases: list[_Case] = []
-    left_out: list[str] = []
+    lost: Counter[str] = Counter()
     for record in records:
         case = _case(record, gpu)
         if case is None:
-            left_out.append(f"line {record.line}: no forecast for {record.op or 'this kernel'} in {record.dtype}")
+            lost[f"{record.op or 'kernel'} {record.dtype or ''}".strip()] += 1
         else:
             cases.append(case)
+    listed = ", ".join(f"{count} {name}" for name, count in lost.items())
+    left_out = (f"{counted(lost.total(), 'kernel')} without a forecast not used: {listed}",) if lost else ()
     if not cases:
-        return None, tuple(left_out)
+        return None, left_out
     kinds: dict[tuple[str, ...], list[int]] = {}
     for place, case in enumerate(cases):
         kinds.setdefault(case.kind, []).append(place)
@@ -76,7 +80,7 @@ def kernel_data(records: Iterable[Record], gpu: Gpu) -> tuple[Data | None, tuple
         return seconds
 
     times = np.array([case.time_s for case in cases])
-    return Data(times, tuple(case.group for case in cases), forecast), tuple(left_out)
+    return Data(times, tuple(case.group for case in cases), forecast), left_out
 
 
 def fit_kernels(data: Data, base: Profile) -> Fit:

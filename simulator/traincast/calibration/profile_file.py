@@ -2,15 +2,16 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from traincast.errors import UsageError
 from traincast.profile import CONSTANTS, Interval, Profile, Traits
 
 _UNIT: Final = {"time": ("us", 1e-6), "ratio": ("", 1.0), "count": ("", 1.0), "size": ("MiB", 2.0**20)}
+_WORD: Final = re.compile(r"(?!(?:true|false|yes|no|on|off|null|nan|y|n)$)[A-Za-z][\w.-]*", re.IGNORECASE | re.ASCII)
 _DIGITS: Final = 4
 _MOST_NAMES: Final = 5
 
@@ -28,7 +29,8 @@ class Written:
 
 @dataclass(frozen=True)
 class Heading:
-    """What a profile's file says beside its constants. `comments` stand at its top."""
+    """What a profile's file says beside its constants. `comments` stand at its top; `fitted_on` says of which results
+    it is (`files`, and what was stated for them)."""
 
     name: str
     gpu: str
@@ -39,6 +41,7 @@ class Heading:
     fabrics: tuple[str, ...] = ()
     launch: str = ""
     fitted_curves: tuple[str, ...] = ()
+    fitted_on: Mapping[str, object] = field(default_factory=dict)
     comments: tuple[str, ...] = ()
 
 
@@ -46,7 +49,7 @@ def profile_text(head: Heading, constants: Sequence[Written], intervals: Mapping
     """The file's text."""
     lines = [f"# {comment}" for comment in head.comments]
     lines += [
-        f"name: {head.name}",
+        f"name: {_word(head.name)}",
         f"inherits: {_text(head.base)}",
         f"gpu: {head.gpu}",
         f"fabric: {_text(head.fabric)}",
@@ -56,8 +59,10 @@ def profile_text(head: Heading, constants: Sequence[Written], intervals: Mapping
         parts += [f"launch: {head.launch}"] if head.launch else []
         lines.append(f"collectives: {{{', '.join(parts)}}}")
     lines.append(f"traits: {{{', '.join(f'{key}: {_scalar(value)}' for key, value in head.traits.items())}}}")
+    if head.fitted_on:
+        lines += ["fitted_on:", *(f"  {key}: {json.dumps(value)}" for key, value in head.fitted_on.items())]
     if head.fitted_curves:
-        lines += ["fitted_curves:", *(f"  - {name}" for name in head.fitted_curves)]
+        lines += ["fitted_curves:", *(f"  - {_word(name)}" for name in head.fitted_curves)]
     if intervals:
         lines += ["intervals:", *(line for kind, one in intervals.items() for line in _interval(kind, one))]
     lines += ["", "constants:", *(_constant(one) for one in constants)] if constants else ["", "constants: {}"]
@@ -99,15 +104,22 @@ def names_text(names: Iterable[str]) -> str:
     return shown if len(found) <= _MOST_NAMES else f"{shown} and {len(found) - _MOST_NAMES} more"
 
 
-def write_profile(path: Path, text: str) -> None:
-    """Writes the file; raises UsageError where that fails or the name does not end as a profile's does."""
-    if path.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{path} is no name for a profile", where="-o", fix="end it in .yaml")
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UsageError(f"cannot write {path}: {reason}", where="-o", fix="name a file that can be written") from error
+def counted(count: int, name: str) -> str:
+    """A number of things: `1 curve`, `2 curves`."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def fitted_on(path: Path) -> dict[str, object]:
+    """What a fitted profile says of its results: `files`, and `gpu`, `net`, `op` where they were stated; empty where it
+    says nothing.
+
+    The file is one that `load_profile` has read.
+    """
+    from ruamel.yaml import YAML
+
+    raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    found = raw.get("fitted_on") if isinstance(raw, dict) else None
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def _constant(one: Written) -> str:
@@ -137,6 +149,11 @@ def _scalar(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, str) and value[:1].isdigit() else str(value)
+
+
+def _word(text: str) -> str:
+    """Text as YAML reads it back: bare where it is a plain word, else in quotes."""
+    return text if _WORD.fullmatch(text) else _text(text)
 
 
 def _text(text: str) -> str:

@@ -1,17 +1,20 @@
 """What files of results hold for a calibration: curves of collectives, and kernels.
 
 A file is anything that the importers read, or a CSV of curves (`curves`). Rows that contradict themselves, that took
-only one rank, or that the suite calls unstable or too short are not used; the problems say so.
+only one rank, that the suite calls unstable or too short, or that were measured without a GPU are not used; the
+problems count them and say why.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from traincast.calibration.collect import FileImport, import_files
-from traincast.calibration.curves import Curve, CurvePoint, marked, read_curves
+from traincast.calibration.curves import TIMES, Curve, CurvePoint, is_curve_table, marked, read_curves, unusable
+from traincast.calibration.profile_file import counted, names_text
 from traincast.calibration.records import Record, RunInfo
 from traincast.errors import DataError
 
@@ -24,6 +27,10 @@ _UNUSED: Final = {
     "all_groups": "several groups at once: what they share is not known",
     "spike": "spike: slower than 1.3 times the next larger size",
 }
+SUITE: Final = "traincast suite"
+_COUNTS: Final = ("m", "n", "k", "batch", "b", "heads", "kv_heads", "s", "d")
+_MOST_COUNT: Final = 1e12
+_MOST_RATE: Final = 1e18
 _ADAPTER: Final = {"efa": "EFA", "gpudirecttcpx": "TCPX", "fastrak": "TCPXO", "socket": "TCP socket"}
 
 
@@ -44,6 +51,12 @@ class Results:
     kernels: tuple[Record, ...] = ()
     files: tuple[str, ...] = ()
     problems: tuple[str, ...] = field(default=())
+    stated: Stated = Stated()
+
+    @property
+    def points(self) -> int:
+        """Usable points of all curves."""
+        return sum(len(curve.usable) for curve in self.curves)
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -58,50 +71,91 @@ def read_results(paths: Sequence[Path], stated: Stated) -> Results:
     kernels: list[Record] = []
     problems: list[str] = []
     for path in paths:
-        if _is_curve_table(path):
+        if is_curve_table(path):
             found = read_curves(path)
             curves += [replace(one, gpu=stated.gpu or one.gpu, net=stated.net or one.net) for one in found]
             continue
         (one,) = import_files([path], stated.op)
         if one.imported.refusals:
             refusal = one.imported.refusals[0]
-            raise DataError(refusal.what, where=f"{one.file}:{refusal.line}", fix="leave this file out, or mend it")
+            fix = "leave this file out; `traincast calibrate import FILE` shows what is wrong with it"
+            raise DataError(refusal.what, where=f"{one.file}:{refusal.line}", fix=fix)
         problems += [f"{one.file}:{problem.line}: {problem.what}" for problem in one.imported.problems]
-        curves += _curves(one, stated)
-        kernels += _kernels(one.imported.records, stated, one.file, problems)
-    if not curves and not kernels:
-        raise DataError("no measurement that a profile could learn from", fix="name logs of nccl-tests or of the suite")
-    problems += [
-        f"{curve.id}: {point.size_bytes:.0f} bytes: {point.problem}"
-        for curve in curves
-        for point in curve.points
-        if point.problem
-    ]
-    return Results(tuple(curves), tuple(kernels), tuple(path.name for path in paths), tuple(problems))
+        records = _on_gpus(one, problems)
+        problems += _untold(one.file, records)
+        curves += _curves(one.file, records, stated)
+        kernels += _kernels(records, stated, one.file, problems)
+    problems += unused_points(curves)
+    results = Results(tuple(curves), tuple(kernels), tuple(path.name for path in paths), tuple(problems), stated)
+    if not results.points and not kernels:
+        why = f": {'; '.join(problems[-2:])}" if problems else ""
+        raise DataError(f"no measurement that a profile could learn from{why}", fix="name results of runs on GPUs")
+    return results
 
 
-def _is_curve_table(path: Path) -> bool:
-    try:
-        with path.open(encoding="utf-8-sig") as stream:
-            return "curve_id" in stream.readline().split(",")
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _curves(one: FileImport, stated: Stated) -> Iterator[Curve]:
-    """One curve a collective, group size and run of a file."""
-    found: dict[tuple[object, ...], list[Record]] = {}
+def _on_gpus(one: FileImport, problems: list[str]) -> list[Record]:
+    """The records of a file but those that neither NCCL nor a GPU made; `problems` gets how many."""
+    kept = []
     for record in one.imported.records:
+        backend = record.run.backend or "nccl"
+        if backend == "nccl" or (record.kind == "kernel" and record.run.gpu):
+            kept.append(record)
+    lost = len(one.imported.records) - len(kept)
+    if lost:
+        problems.append(
+            f"{one.file}: {counted(lost, 'record')} not used: measured over Gloo, they tell nothing of NCCL or a GPU"
+        )
+    return kept
+
+
+def _untold(file: str, records: Iterable[Record]) -> Iterator[str]:
+    """How many records no curve and no kernel is made of, a line a reason."""
+    lost: Counter[str] = Counter()
+    for record in records:
+        if record.kind not in ("collective", "kernel"):
+            lost[f"{record.kind}: it tells no constant"] += 1
+        elif record.kind == "collective" and record.op is None:
+            lost["the collective is not told; add --op NAME"] += 1
+        elif record.kind == "collective" and record.ranks is None:
+            lost["the number of ranks is not told"] += 1
+    for why, count in lost.items():
+        yield f"{file}: {counted(count, 'record')} not used: {why}"
+
+
+def unused_points(curves: Iterable[Curve]) -> tuple[str, ...]:
+    """What is not used of curves, a line a reason: how many points of which curves."""
+    found: dict[str, list[tuple[Curve, CurvePoint]]] = {}
+    for curve in curves:
+        for point in curve.points:
+            if point.problem is not None:
+                found.setdefault(point.problem.split(":")[0], []).append((curve, point))
+    return tuple(_unused_text(cases) for cases in found.values())
+
+
+def _unused_text(cases: Sequence[tuple[Curve, CurvePoint]]) -> str:
+    curve, point = cases[0]
+    if len(cases) == 1:
+        return f"{curve.id}: {point.size_bytes:.0f} bytes: {point.problem}"
+    names = list(dict.fromkeys(one.id for one, _ in cases))
+    differ = len({one.problem for _, one in cases}) > 1
+    reason = f"such as {point.size_bytes:.0f} bytes: {point.problem}" if differ else point.problem
+    whose = names[0] if len(names) == 1 else f"{len(names)} curves ({names_text(names)})"
+    return f"{len(cases)} points of {whose} not used: {reason}"
+
+
+def _curves(file: str, measured: Iterable[Record], stated: Stated) -> Iterator[Curve]:
+    """One curve a collective, group size, pattern (a ring and a ping-pong are two) and run of a file."""
+    found: dict[tuple[object, ...], list[Record]] = {}
+    for record in measured:
         if record.kind == "collective" and record.op is not None and record.ranks is not None:
             params = dict(record.params)
-            key = (record.run.index, record.op, record.ranks, record.nodes, record.algo, record.proto)
-            found.setdefault((*key, params.get("family"), params.get("mode")), []).append(record)
+            key = (same_run(record.run), record.op, record.ranks, record.nodes, record.algo, record.proto)
+            words = (params.get("family"), params.get("mode"), params.get("pattern"))
+            found.setdefault((*key, *words), []).append(record)
     for records in found.values():
         first = records[0]
-        named = dict(first.params).get("family")
-        family = f" {named}" if named else ""
         yield Curve(
-            id=f"{one.file} run {first.run.index}{family} {first.op} {first.ranks}",
+            id=" ".join((file, "run", str(first.run.index), *group_words(first), first.op or "", str(first.ranks))),
             gpu=stated.gpu or first.run.gpu or "",
             net=stated.net or _net(first.run),
             nodes=first.nodes if first.nodes is not None else first.run.nodes,
@@ -112,18 +166,33 @@ def _curves(one: FileImport, stated: Stated) -> Iterator[Curve]:
             proto=first.proto or "auto",
             dtype=first.dtype or "",
             launch=_launch(first.run),
-            source=one.file,
+            source=file,
             points=marked(tuple(_points(records))),
         )
 
 
+def same_run(run: RunInfo) -> RunInfo:
+    """What a run of the suite has in common with one that went on in its file (`--resume`); other runs as they are."""
+    if not (run.tool or "").startswith(SUITE):
+        return run
+    return replace(run, index=0, date=None, command=None, hosts=())  # the labels of hosts are new in every run
+
+
+def group_words(record: Record) -> tuple[str, ...]:
+    """Over what a collective ran: family, `alone` where one group of several ran by itself, pattern of the messages."""
+    params = dict(record.params)
+    pattern = str(params.get("pattern", ""))
+    alone = "alone" if params.get("mode") == "alone" else ""
+    return tuple(word for word in (str(params.get("family", "")), alone, "" if pattern == "pair" else pattern) if word)
+
+
 def _points(records: Iterable[Record]) -> Iterator[CurvePoint]:
     for record in records:
-        problem = next((text for flag, text in _UNUSED.items() if flag in record.flags), None)
-        if record.size_bytes and record.time_us:
-            yield CurvePoint(float(record.size_bytes), record.time_us, False, problem, record.line)
-        if record.size_bytes and record.in_place_time_us:
-            yield CurvePoint(float(record.size_bytes), record.in_place_time_us, True, problem, record.line)
+        flagged = next((text for flag, text in _UNUSED.items() if flag in record.flags), None)
+        for in_place, time in ((False, record.time_us), (True, record.in_place_time_us)):
+            if record.size_bytes and time:
+                problem = flagged or unusable(float(record.size_bytes), time)
+                yield CurvePoint(float(record.size_bytes), time, in_place, problem, record.line)
 
 
 def _net(run: RunInfo) -> str:
@@ -143,12 +212,31 @@ def _launch(run: RunInfo) -> str:
     return "process" if found is not None or run.launcher or run.backend else ""
 
 
-def _kernels(records: Iterable[Record], stated: Stated, file: str, problems: list[str]) -> Iterator[Record]:
+def _kernels(records: Iterable[Record], stated: Stated, file: str, problems: list[str]) -> list[Record]:
+    """The kernels that can be used; `problems` gets how many others there are, a line a reason."""
+    kept: list[Record] = []
+    lost: dict[str, list[Record]] = {}
     for record in records:
         if record.kind != "kernel":
             continue
-        why = next((text for flag, text in _UNUSED.items() if flag in record.flags), None)
+        why = next((text for flag, text in _UNUSED.items() if flag in record.flags), None) or _impossible(record)
         if why is not None:
-            problems.append(f"{file}:{record.line}: {why}")
+            lost.setdefault(why, []).append(record)
             continue
-        yield replace(record, run=replace(record.run, gpu=stated.gpu)) if stated.gpu else record
+        kept.append(replace(record, run=replace(record.run, gpu=stated.gpu)) if stated.gpu else record)
+    for why, rows in lost.items():
+        ops = names_text(dict.fromkeys(row.op or "not told" for row in rows))
+        place = f"{file}:{rows[0].line}" if rows[0].line else file
+        problems.append(f"{place}: {counted(len(rows), 'kernel')} not used ({ops}): {why}")
+    return kept
+
+
+def _impossible(record: Record) -> str | None:
+    """Why the figures of a kernel cannot be; None: they can."""
+    if record.time_us is not None and not TIMES[0] <= record.time_us <= TIMES[1]:
+        return "no time that can be"
+    rates = (record.flops_per_s, record.bandwidth_bytes_per_s)
+    if any(rate is not None and not 0 < rate <= _MOST_RATE for rate in rates):
+        return "no rate that can be"
+    sizes = [value for name, value in record.params if name in _COUNTS and isinstance(value, int | float)]
+    return None if all(1 <= size <= _MOST_COUNT for size in sizes) else "no shape that can be"

@@ -5,22 +5,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from traincast.cli.calibrate_files import check_not_read, check_writable, emit_whole, whole, write_whole
+from traincast.cli.calibrate_inputs import asked_for, profile_named, results_of, said_on_failure
 from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, remark, working
-from traincast.errors import UsageError
+from traincast.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from traincast.calibration.compare import Case
-    from traincast.calibration.results import Results
-    from traincast.profile import Profile
+    from traincast.calibration.compare import Verdict
+    from traincast.report.tables import Table
 
 Files = Annotated[
-    list[Path], typer.Argument(metavar="RESULTS...", help="Records, nccl-tests logs, GEMM tables, CSV of curves.")
+    list[Path],
+    typer.Argument(metavar="RESULTS...", readable=False, help="Records, nccl-tests logs, GEMM tables, CSV of curves."),
 ]
 Gpu = Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="The GPU, where the files do not tell it.")]
 Net = Annotated[
     str | None, typer.Option("--net", metavar="TEXT", help='The network, such as "8x400G IB NDR"; logs do not tell it.')
 ]
 Op = Annotated[str | None, typer.Option("--op", metavar="NAME", help="The collective, where the files do not tell it.")]
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def fit(
@@ -35,20 +38,21 @@ def fit(
 ) -> None:
     """Fit a profile: every constant that the results tell, the rest from the profile it inherits.
 
-    Load it with `traincast predict SCENARIO --set profile=./FILE`.
+    One GPU on one fabric a profile. Load it with `traincast predict SCENARIO --set profile=./FILE`.
     """
     from traincast.calibration.calibrate import calibrate
-    from traincast.calibration.profile_file import write_profile
     from traincast.report.calibration_tables import fit_tables
 
     if output.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{output} is no name for a profile", where="-o", fix="end it in .yaml")
-    if not output.parent.is_dir():
-        raise UsageError(f"cannot write {output}: no such folder", where="-o", fix="name a folder that exists")
-    results = _results(files, gpu, net, op)
-    with working("fitting"):
+    check_writable(output)
+    check_not_read(output, [*files, *([Path(base)] if base else [])])
+    if base is not None:
+        profile_named(base)
+    results = results_of(files, gpu, net, op)
+    with said_on_failure(results.problems), working("fitting"):
         found = calibrate(results, output.stem, base, net)
-    write_profile(output, found.text)
+    write_whole(output, found.text)
     emit({}, fit_tables(found), "table", None)
     for line in (*results.problems, *found.problems, *found.notes):
         remark(line)
@@ -56,7 +60,10 @@ def fit(
 
 def show(
     files: Annotated[
-        list[Path], typer.Argument(metavar="PROFILE|RESULTS...", help="A profile's name or file, or results.")
+        list[Path],
+        typer.Argument(
+            metavar="[PROFILE] [RESULTS...]", readable=False, help="A profile's name or file, results, or both."
+        ),
     ],
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Forecast results with this profile.")
@@ -72,25 +79,35 @@ def show(
 ) -> None:
     """Show measured against forecast times, as a table or drawn; for a profile also its constants.
 
-    A profile stands for the public logs that it was fitted on.
+    A profile by itself is shown with the results that it was fitted on: the public logs, or files that lie beside it.
     """
+    from traincast.calibration.compare import cases_of
     from traincast.report.calibration_tables import constants_table, show_tables, shown_payload
 
-    stated, results = _profile_or_results(files, gpu, net, op)
-    priced, note = _priced(results, profile) if stated is None else (stated, None)
-    cases, problems = _cases(results, priced)
-    for line in (*((note,) if note else ()), *results.problems, *problems):
-        remark(line)
-    if output is not None and output.suffix.lower() in (".png", ".svg", ".pdf"):
+    if output is not None:
+        check_writable(output)
+        check_not_read(output, files)
+    asked = asked_for(files, profile, (gpu, net, op))
+    with said_on_failure((*asked.notes, *asked.results.problems)):
+        cases, problems = cases_of(asked.results, asked.profile)
+    notes = (*asked.notes, *asked.results.problems, *problems)
+    drawn = output is not None and output.suffix.lower() in PICTURES
+    if not cases and (drawn or not asked.own):
+        why = f": {'; '.join(notes)}" if notes else ""
+        raise DataError(f"nothing to {'draw' if drawn else 'show'}{why}", fix=asked.fix)
+    if output is not None and drawn:
         from traincast.report.calibration_picture import draw_cases
 
-        draw_cases(cases, priced.name, output)
-        return
-    form = chosen_format(fmt, output)
-    tables = show_tables(cases, form)
-    if stated is not None and form == "table":
-        tables = (constants_table(stated), *tables)
-    emit(shown_payload(cases, priced), tables, fmt, output)
+        with whole(output) as beside:
+            draw_cases(cases, asked.profile.name, beside)
+    else:
+        form = chosen_format(fmt, output)
+        tables = show_tables(cases, form)
+        if asked.own and form == "table":
+            tables = (constants_table(asked.profile), *tables)
+        emit_whole(shown_payload(cases, asked.profile), tables, form, output)
+    for line in (*notes, *(() if cases else (f"nothing to compare with: {asked.fix}",))):
+        remark(line)
 
 
 def check(
@@ -107,57 +124,49 @@ def check(
     output: OutputOption = None,
 ) -> None:
     """Compare a new run with an old profile: what changed, by collective and size. Ends with 1 where something did."""
-    from traincast.calibration.compare import changes
-    from traincast.profile import load_profile
+    from traincast.calibration.compare import cases_of, changes, settings_of, verdict_of
+    from traincast.calibration.origin import check_known, check_same_hardware, with_gpu_of
     from traincast.report.calibration_tables import changes_payload, changes_table
 
     if within is not None and not 0 < within < 1000:
         raise UsageError(f"{within} is no share", where="--within", fix="give percent above 0")
-    priced = load_profile(profile)
-    results = _results(files, gpu, net, op)
-    cases, problems = _cases(results, priced)
+    if output is not None:
+        check_writable(output)
+        check_not_read(output, files)
+    priced = profile_named(profile, files)
+    results, note = with_gpu_of(results_of(files, gpu, net, op), priced)
+    notes = [*results.problems, *([note] if note else [])]
+    with said_on_failure(notes):
+        check_known(results)
+        check_same_hardware(results, settings_of(results)[0], priced)
+        cases, problems = cases_of(results, priced)
+    notes += problems
     found = changes(cases, priced, None if within is None else within / 100.0)
-    emit(changes_payload(found), (changes_table(found, priced),), fmt, output)
-    for line in (*results.problems, *problems):
+    with said_on_failure(notes):
+        verdict = verdict_of(found)
+    payload = {**changes_payload(found), **_verdict_entry(verdict)}
+    emit_whole(payload, (changes_table(found, priced), _verdict_table(verdict)), chosen_format(fmt, output), output)
+    for line in notes:
         remark(line)
-    if any(one.verdict != "as before" for one in found):
+    if verdict.changed:
         raise typer.Exit(1)
 
 
-def _results(files: list[Path], gpu: str | None, net: str | None, op: str | None) -> "Results":
-    from traincast.calibration.results import Stated, read_results
-    from traincast.catalog import load_catalog
-
-    if gpu is not None:
-        load_catalog().gpu(gpu)
-    return read_results(files, Stated(gpu, net, op))
-
-
-def _profile_or_results(
-    files: list[Path], gpu: str | None, net: str | None, op: str | None
-) -> "tuple[Profile | None, Results]":
-    """A profile with the public curves that told it, or no profile and the results of files."""
-    from traincast.calibration.results import Results
-    from traincast.profile import load_profile
-
-    named = files[0].suffix in (".yaml", ".yml") or not files[0].exists()
-    if len(files) != 1 or not named:
-        return None, _results(files, gpu, net, op)
-    from traincast.validate.collectives import collective_files, read_collectives
-
-    found = load_profile(str(files[0]))
-    curves = tuple(one for one in read_collectives(collective_files()) if one.id in found.fitted_curves)
-    return found, Results(curves)
+def _verdict_entry(verdict: "Verdict") -> dict[str, object]:
+    return {
+        "verdict": verdict.words,
+        "bands": verdict.bands,
+        "changed_bands": verdict.changed,
+        "furthest": {**vars(verdict.furthest), "verdict": verdict.furthest.verdict},
+    }
 
 
-def _priced(results: "Results", name: str | None) -> "tuple[Profile, str | None]":
-    from traincast.calibration.compare import profile_for
-    from traincast.profile import load_profile
+def _verdict_table(verdict: "Verdict") -> "Table":
+    """The verdict on one row, with the band that is furthest from its forecast."""
+    from traincast.report.tables import Table
 
-    return (load_profile(name), None) if name else profile_for(results)
-
-
-def _cases(results: "Results", profile: "Profile") -> "tuple[tuple[Case, ...], tuple[str, ...]]":
-    from traincast.calibration.compare import cases_of
-
-    return cases_of(results, profile)
+    far = verdict.furthest
+    name = ", ".join(word for word in (far.op, far.where, far.sizes) if word)
+    columns = ("verdict", "bands", "changed", "times", "furthest from the forecast", "deviation %")
+    row = (verdict.words, verdict.bands, verdict.changed, verdict.cases, name, 100.0 * (far.median_ratio - 1.0))
+    return Table("Verdict", columns, (row,))

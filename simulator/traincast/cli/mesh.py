@@ -35,6 +35,12 @@ def mesh(
         typer.Option(metavar="GPUS", help="GPU of each rank, such as 8-15,0-7, or a rank file; by default its number."),
     ] = None,
     vpp: Annotated[int, typer.Option(help="Chunks (virtual stages) a rank.")] = 1,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Pipeline schedule, such as zb-v: which part of the model, and so which groups, where."
+        ),
+    ] = None,
     layers: Annotated[int | None, typer.Option(help="Transformer layers.")] = None,
     stage_layers: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Layers of each chunk in pipeline order.")
@@ -74,7 +80,10 @@ def mesh(
     """Ranks, groups, placement and communicators of a parallel shape; with --cluster also what its groups cross."""
     if ctx.invoked_subcommand is not None:
         return
+    from dataclasses import replace
+
     from traincast.cli.mesh_cluster import Shown, of_scenario, show
+    from traincast.cli.mesh_schedule import scheduled
     from traincast.mesh import ShapeRequest
     from traincast.mesh.holdings import ModelFacts
 
@@ -106,26 +115,35 @@ def mesh(
         stage_layers=None if stage_layers is None else _numbers(stage_layers, "--stage-layers"),
         uneven=uneven,
     )
+    if schedule is not None:
+        request = scheduled(request, schedule, vpp_stated=_stated(ctx, "vpp"))
     if hidden is not None and heads is not None:
         _refuse_uneven_heads(hidden, heads)
     facts = ModelFacts(
         hidden=hidden, heads=heads, kv_heads=kv_heads, ffn_hidden=ffn_hidden, vocab=vocab, experts=experts or 0
     )
-    subject = _subject(request, facts, placement, cluster, gpus_per_node)
+    if placement is not None:
+        request = replace(request, placement=_placement(placement, cluster))
+    subject = _subject(request, facts, schedule, cluster, gpus_per_node)
     show(_sharded(subject, _sharding(subject.mesh, fsdp, hsdp)), shown)
 
 
 def _refuse_shape_options(ctx: typer.Context) -> None:
     """With a scenario the shape is the scenario's: options that say another are refused."""
     for name in ctx.params:
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE" and name not in _BESIDE_THE_SHAPE:
+        if _stated(ctx, name) and name not in _BESIDE_THE_SHAPE:
             option = f"--{name.replace('_', '-')}"
             raise UsageError(
                 f"{option} beside --scenario, which states the shape",
                 where=option,
                 fix="change it with --set, such as --set parallelism.tp=4",
             )
+
+
+def _stated(ctx: typer.Context, name: str) -> bool:
+    """Whether an option was given."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _refuse_uneven_heads(hidden: int, heads: int) -> None:
@@ -140,7 +158,7 @@ def _refuse_uneven_heads(hidden: int, heads: int) -> None:
 def _subject(
     request: "ShapeRequest",
     facts: "ModelFacts",
-    placement: str | None,
+    schedule: str | None,
     cluster: str | None,
     gpus_per_node: int,
 ) -> "Subject":
@@ -148,21 +166,25 @@ def _subject(
     from dataclasses import replace
 
     from traincast.cli.mesh_cluster import Subject, on_cluster
-    from traincast.mesh import build_mesh, shape_warnings
+    from traincast.cli.mesh_schedule import checked, layers_of_chunks, parts_of_stages
+    from traincast.mesh import build_mesh
     from traincast.mesh.describe import Views
+    from traincast.plan import wiring_of
 
-    placed = None if placement is None else _placement(placement, cluster)
-    request = replace(request, placement=placed)
-    built = build_mesh(request)
+    warnings = checked(request)
+    built, name = build_mesh(request), schedule or ("1f1b" if request.vpp == 1 else "interleaved")
+    wiring, parts = wiring_of(built, name, request.vpp), parts_of_stages(name, built.pp, request.vpp)
     views = Views(
         gpus_per_node=gpus_per_node,
-        model=replace(facts, split=_split(request)),
-        interleaved=request.vpp > 1,
-        warnings=shape_warnings(request),
+        model=replace(facts, split=layers_of_chunks(request), parts=parts),
+        interleaved=wiring.wraps,
+        warnings=warnings,
+        groups=wiring.groups,
     )
     for line in views.warnings:
         remark(f"warning: {line}")
-    return Subject(built, views) if cluster is None else on_cluster(Subject(built, views), cluster)
+    subject = Subject(built, views, wiring=wiring)
+    return subject if cluster is None else on_cluster(subject, cluster)
 
 
 def _placement(text: str, cluster: str | None) -> tuple[int, ...]:
@@ -182,17 +204,6 @@ def _placement(text: str, cluster: str | None) -> tuple[int, ...]:
     if cluster is None:
         raise UsageError(f"{text} names nodes", where="--placement", fix="name the cluster with --cluster")
     return on_cluster(placing, load_cluster(cluster))
-
-
-def _split(request: "ShapeRequest") -> tuple[int, ...] | None:
-    """Layers of each chunk: as given, or even, or balanced where that was asked for."""
-    from traincast.mesh import balanced_layers, even_layers
-
-    if request.layers is None or request.stage_layers is not None:
-        return request.stage_layers
-    if request.uneven and request.layers % (request.pp * request.vpp):
-        return balanced_layers(request.layers, request.pp, request.vpp, embedding_as_layer=True)
-    return even_layers(request.layers, request.pp, request.vpp)
 
 
 def _sharded(subject: "Subject", sharding: "SubMesh | None") -> "Subject":

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from traincast.lower import Job
     from traincast.mesh import Mesh
     from traincast.mesh.describe import Views
+    from traincast.plan import Wiring
     from traincast.report.tables import Table
     from traincast.scenario import Scenario
     from traincast.topology import Cluster
@@ -27,12 +28,13 @@ class Shown:
 
 @dataclass(frozen=True)
 class Subject:
-    """A mesh, on a cluster where one is named, with the job where a scenario is."""
+    """A mesh with what its schedule makes of it, on a cluster where one is named, with the job where a scenario is."""
 
     mesh: "Mesh"
     views: "Views"
     cluster: "Cluster | None" = None
     job: "Job | None" = None
+    wiring: "Wiring | None" = None
 
 
 def on_cluster(subject: Subject, name: str) -> Subject:
@@ -50,19 +52,21 @@ def of_scenario(name: str, overrides: list[tuple[str, str]], cluster: str | None
     """Mesh, cluster and job of a scenario; `cluster` takes the place of its own."""
     from traincast.forecast import prepare
     from traincast.mesh.describe import Views
-    from traincast.plan import nodes_of
+    from traincast.plan import nodes_of, wiring_of
 
     loaded = scenario_on(name, overrides, cluster)
     prepared = prepare(loaded)
     job, model = prepared.job, loaded.model
+    wiring = wiring_of(job.mesh, job.recipe.schedule, job.chunks)
     views = Views(
         gpus_per_node=job.cluster.gpus_per_node,
         nodes=nodes_of(job.mesh, job.cluster),
         model=_facts(loaded),
-        interleaved=job.chunks > 1,
+        interleaved=wiring.wraps,
+        groups=wiring.groups,
     )
     remark(f"{loaded.name}: {model.name} on {job.mesh.world} GPUs of {job.cluster.name}")
-    return Subject(job.mesh, views, job.cluster, job)
+    return Subject(job.mesh, views, job.cluster, job, wiring)
 
 
 def scenario_on(name: str, overrides: list[tuple[str, str]], cluster: str | None) -> "Scenario":
@@ -73,12 +77,16 @@ def scenario_on(name: str, overrides: list[tuple[str, str]], cluster: str | None
 
 
 def _facts(scenario: "Scenario") -> Any:
+    from traincast.cli.mesh_schedule import parts_of_stages
     from traincast.mesh import balanced_layers
     from traincast.mesh.holdings import ModelFacts
+    from traincast.schedule import chunks_of_model
 
     model, recipe, mesh = scenario.model, scenario.recipe, scenario.mesh
+    chunks = chunks_of_model(recipe.schedule, recipe.vpp)
     return ModelFacts(
-        split=recipe.stage_layers or balanced_layers(model.layers, mesh.pp, recipe.vpp),
+        split=recipe.stage_layers or balanced_layers(model.layers, mesh.pp, chunks),
+        parts=parts_of_stages(recipe.schedule, mesh.pp, recipe.vpp),
         hidden=model.hidden,
         heads=model.heads,
         kv_heads=model.kv_heads,
@@ -107,9 +115,10 @@ def show(subject: Subject, shown: Shown) -> None:
 def _on_cluster(subject: Subject, cluster: "Cluster", top: int) -> "tuple[list[Table], dict[str, Any]]":
     """Tables and JSON of the reach of every family, and of the load of links where a job is known."""
     from traincast.plan import busiest, by_kind, job_loads, reaches
+    from traincast.plan.reach import PLAIN
     from traincast.report.plan_tables import kinds_table, links_table, reach_table
 
-    found = reaches(subject.mesh, cluster)
+    found = reaches(subject.mesh, cluster, subject.wiring or PLAIN)
     tables = [reach_table(found, cluster.name)]
     entry: dict[str, Any] = {
         "name": cluster.name,

@@ -30,17 +30,17 @@ def mesh_tables(mesh: Mesh, views: Views, everything: bool) -> tuple[Table, ...]
     nodes = views.nodes_of(mesh)
     tables = [
         axes_table(mesh),
-        groups_table(mesh, everything),
+        groups_table(mesh, views, everything),
         nodes_table(nodes, views.gpus_per_node, everything),
-        tiers_table(mesh, nodes),
+        tiers_table(mesh, nodes, views),
     ]
     if mesh.pp > 1:
         tables.append(hops_table(mesh, nodes, views.interleaved, everything))
-    tables.append(communicators_table(mesh))
+    tables.append(communicators_table(mesh, views))
     if views.sharding is not None:
         tables.append(sharding_table(views.sharding, everything))
     if views.model.split is not None:
-        tables.append(stages_table(mesh, views.model.split))
+        tables.append(stages_table(mesh, views.model.split, views.model.parts))
     tables += [weights_table(mesh, views), ranks_table(mesh, views, None if everything else _ROWS)]
     return tuple(tables)
 
@@ -51,14 +51,14 @@ def axes_table(mesh: Mesh) -> Table:
     return Table(title, ("mesh", "axis", "size", "stride"), axes_of(mesh))
 
 
-def groups_table(mesh: Mesh, everything: bool) -> Table:
+def groups_table(mesh: Mesh, views: Views, everything: bool) -> Table:
     """The groups of every family."""
-    rows = [_groups_row(mesh, family, everything) for family in families_of(mesh)]
+    rows = [_groups_row(mesh, family, views, everything) for family in families_of(mesh)]
     return Table("Groups", ("family", "for", "size", "groups", "ranks", "groups left out"), tuple(rows))
 
 
-def _groups_row(mesh: Mesh, family: Family, everything: bool) -> tuple[object, ...]:
-    groups = family_groups(mesh, family.name)
+def _groups_row(mesh: Mesh, family: Family, views: Views, everything: bool) -> tuple[object, ...]:
+    groups = family_groups(mesh, family.name, views.groups)
     text, left_out = groups_text(groups, everything)
     return (family.name, family.purpose, groups.shape[1], len(groups), text, left_out)
 
@@ -95,7 +95,7 @@ def ranges_text(numbers: Iterable[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
-def tiers_table(mesh: Mesh, nodes: Ints) -> Table:
+def tiers_table(mesh: Mesh, nodes: Ints, views: Views) -> Table:
     """How far the groups of each family reach."""
     columns = (
         "family",
@@ -118,7 +118,7 @@ def tiers_table(mesh: Mesh, nodes: Ints) -> Table:
             one.hops_in_node,
             one.hops_across,
         )
-        for one in spreads(mesh, nodes)
+        for one in spreads(mesh, nodes, views.groups)
     ]
     return Table("Tiers that each family crosses", columns, tuple(rows))
 
@@ -145,9 +145,9 @@ def hops_table(mesh: Mesh, nodes: Ints, interleaved: bool, everything: bool) -> 
     return _cut("Hops of the pp groups", columns, rows, everything)
 
 
-def communicators_table(mesh: Mesh) -> Table:
+def communicators_table(mesh: Mesh, views: Views) -> Table:
     """Communicators in both scopes; the full one goes on where the four families end."""
-    four, full = count_communicators(mesh)
+    four, full = count_communicators(mesh, views.groups)
     rows: list[tuple[object, ...]] = [
         (one.family, one.groups, one.size, one.singletons, one.twins, one.groups + one.twins, one.same_as)
         for one in full.families
@@ -173,11 +173,11 @@ def sharding_table(sharding: SubMesh, everything: bool) -> Table:
     return Table(title, ("dimension", "size", "groups", "ranks", "groups left out"), tuple(rows))
 
 
-def stages_table(mesh: Mesh, split: Sequence[int]) -> Table:
+def stages_table(mesh: Mesh, split: Sequence[int], parts: Sequence[Sequence[int]] | None = None) -> Table:
     """Layers of each stage."""
     rows = [
         (stage, sum(end - first for first, end in chunks), layers_text(chunks))
-        for stage, chunks in enumerate(stage_ranges(split, mesh.pp))
+        for stage, chunks in enumerate(stage_ranges(split, mesh.pp, parts))
     ]
     return Table("Layers of each stage", ("stage", "layers", "which, by chunk"), tuple(rows))
 
@@ -215,7 +215,7 @@ def ranks_table(mesh: Mesh, views: Views, most: int | None = None) -> Table:
     names = list(columns)
     for family in families_of(mesh):
         names.append(f"{family.name} group")
-        cells.append(group_numbers(mesh, family.name))
+        cells.append(group_numbers(mesh, family.name, views.groups))
     if views.model.split is not None:
         names.append("layers")
         cells.append([layers_text(held.chunks or ()) for held in holdings(mesh, views.model)])

@@ -54,8 +54,8 @@ def predict(
         SharingName,
         typer.Option(
             "--sharing",
-            help="How messages and gradient buckets share links: static, each kind by itself; adaptive or ecmp, max-min"
-            " in the event engine over ideal bundles or by hash.",
+            help="How messages and gradient buckets share links: static (the default), each kind by itself; adaptive or"
+            " ecmp, max-min in the event engine over ideal bundles or by hash.",
         ),
     ] = SharingName.static,
     ecmp_flows: FlowsOption = None,

@@ -40,5 +40,7 @@ def sweep(
     remark(f"{counts}, {outcome.refused} refused")
     for line in outcome.refusals[:_SHOWN_REFUSALS]:
         remark(f"refused: {line}")
+    if outcome.refused > _SHOWN_REFUSALS:
+        remark(f"refused: {outcome.refused - _SHOWN_REFUSALS} more; --format json lists all")
     shown = top or (_SHOWN_ON_SCREEN if chosen_format(fmt, output) == "table" else None)
     emit(outcome.as_dict(top), [sweep_table(outcome, shown)], fmt, output)

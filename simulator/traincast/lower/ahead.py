@@ -14,6 +14,7 @@ References
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ def exposed_s(gathers_s: Sequence[float], passes_s: Sequence[float]) -> float:
 def units_of(part: ChunkPart) -> tuple[ChunkPart, ...]:
     """A chunk in units that are gathered one by one: embedding, layers, head with the final norm."""
     ends = [ChunkPart(0, embedding=True, head=False)] if part.embedding else []
-    ends += [ChunkPart(1, embedding=False, head=False, position=part.position)] * part.layers
+    ends += [replace(part, layers=1, embedding=False, head=False)] * part.layers
     return (*ends, *([ChunkPart(0, embedding=False, head=True)] if part.head else []))
 
 

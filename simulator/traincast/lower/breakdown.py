@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from traincast.lower.program import LABELS, ClassResult, Floats, Label, Program, Result
-from traincast.lower.waits import OwnTimes, met_at_tail_s, met_s, own_times
+from traincast.lower.waits import OwnTimes, met_at_buckets_s, met_at_tail_s, met_s, own_times
 
 Seconds = Mapping[Label, float]
 
@@ -40,7 +40,9 @@ def breakdown(program: Program, result: Result) -> Breakdown:
     - `pp` while the input of its next instruction is under way (with blocking p2p: any transfer of the exchange);
     - the axis of the group, tp above all, once it is ready itself but another class that it meets at the instruction is
       not: it stands in that group's collective;
-    - `dp` from when it has arrived at a gradient bucket, whether others arrive later or it is being reduced;
+    - `dp` from when it has arrived at a gradient bucket, whether others arrive later or it is being reduced; but the
+      axis of the group while those are not there that it meets at instructions too (`cp`, where parts of a sequence are
+      unequal);
     - in the tail likewise the axis of the group, or the operation's label, while others of its own stage are not ready.
 
     All other waiting, for another stage to compute, for its own gradients, for the end of the step, is `bubble`. Where
@@ -81,7 +83,10 @@ def _label(program: Program, index: int, owns: Sequence[OwnTimes], begin_s: floa
         seconds[label] += waited_s
     seconds["bubble"] += idle_s - transfer_s - sum(met.values())
     exposed_s = _overlap(own.arrived_s, times.bucket_end_s, own.done_s, own.reduced_s)
-    seconds["dp"] += exposed_s
+    met = met_at_buckets_s(own, owns)
+    for label, waited_s in met.items():
+        seconds[label] += waited_s
+    seconds["dp"] += exposed_s - sum(met.values())
     seconds["bubble"] += own.reduced_s - own.done_s - exposed_s
     for position, op in enumerate(cls.tail):
         ready_s, start_s = own.tail_ready_s(position), float(times.tail_start_s[position])

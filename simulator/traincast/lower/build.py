@@ -10,6 +10,7 @@ from traincast.lower.context import context_labels, ring_positions
 from traincast.lower.flows import Contention, lay_out, with_sharing
 from traincast.lower.fold import ClassWiring, RankGroups, class_wiring, refine
 from traincast.lower.job import Job
+from traincast.lower.offload import host_seats
 from traincast.lower.pace import refine_by_layout
 from traincast.lower.program import Label, Program, RankClass
 from traincast.lower.rings import split_of
@@ -59,8 +60,8 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     layout, paced = lay_out(job, spans, chosen) if chosen else None, False
     if fold:
         ids = np.column_stack([spans.ids, *([] if layout is None else [layout.cohorts.ids])])
-        if (positions := ring_positions(job)) is not None:
-            ids = np.column_stack([ids, positions])
+        for apart in (ring_positions(job), host_seats(job)):
+            ids = ids if apart is None else np.column_stack([ids, apart])
         colours = np.column_stack([stages, seats.of_rank, ids])
         classes = refine(np.unique(colours, axis=0, return_inverse=True)[1], groups.families())
         if layout is not None:
@@ -80,14 +81,20 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
 
 
 def _schedule(job: Job, classes: Sequence[RankClass]) -> tuple[ScheduleKey, Schedule]:
-    """The order of a job's passes; the automatic ones are searched for the times of the first class of each stage."""
+    """The order of a job's passes; the automatic ones are searched for the times of the first class of each stage.
+
+    A microbatch whose W is due counts as the share of its activations that W needs, but as no more than one: where
+    layers recompute, W needs up to 16 times what they keep, and a limit of p would leave no order at all for small p.
+    The limit is one of microbatches then; what they hold is counted in full in the memory of the order that is found.
+    """
     recipe, mesh = job.recipe, job.mesh
     key = (recipe.schedule, mesh.pp, job.microbatches, job.chunks)
     if recipe.schedule not in AUTOMATIC:
         return key, build_schedule(*key)
     first = {cls.stage: cls for cls in reversed(classes)}
     times = [stage_times(first[stage].chunks) for stage in range(mesh.pp)]
-    return build_timed(key, times, min(1.0, weight_gradient_share(job.model, mesh, recipe)))
+    share = weight_gradient_share(job.model, mesh, recipe, dropout=job.profile.traits.dropout)
+    return build_timed(key, times, min(1.0, share))
 
 
 def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:

@@ -12,6 +12,7 @@ from traincast.lower.chunk import ChunkTime, Segment, chunk_time
 from traincast.lower.context import ring_positions
 from traincast.lower.hoststates import host_update
 from traincast.lower.job import Job
+from traincast.lower.offload import host_seats
 from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
 from traincast.lower.ragged import last_job, mean_time
 from traincast.lower.rings import CONTEXT_FAMILIES
@@ -256,16 +257,19 @@ class CostBooks:
     def __init__(self, job: Job, parts: tuple[ChunkPart, ...], seats: Seats) -> None:
         """Prepare the books; nothing is computed yet."""
         self.seats = seats
-        self._books: dict[tuple[int, Networks, int | None], CostBook] = {}
+        self._books: dict[tuple[int, Networks, int | None, int], CostBook] = {}
         self.job, self._parts, self._positions = job, parts, ring_positions(job)
+        self._hosts = host_seats(job)
 
     def at(self, rank: int) -> CostBook:
-        """The book of a rank's machine and groups, and of its place in a ring whose ranks have unequal work."""
+        """The book of a rank's machine and groups, of its place in a ring whose ranks have unequal work, and of its way
+        to the host where something is copied there."""
         position = None if self._positions is None else int(self._positions[rank])
-        key = (int(self.seats.of_rank[rank]), self.seats.networks(rank), position)
+        host = self.job.seat if self._hosts is None else int(self._hosts[rank])
+        key = (int(self.seats.of_rank[rank]), self.seats.networks(rank), position, host)
         if key not in self._books:
             parts = tuple(replace(part, position=position) for part in self._parts)
-            self._books[key] = CostBook(self.job, parts, self.seats.machines[key[0]], key[1])
+            self._books[key] = CostBook(replace(self.job, seat=host), parts, self.seats.machines[key[0]], key[1])
         return self._books[key]
 
 

@@ -1,6 +1,6 @@
 """Whether attention hides what context-parallel ranks exchange, and up to which cp it does."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -10,6 +10,7 @@ from traincast.costs import Machine, operator_seconds
 from traincast.lower.classes import SINGLE
 from traincast.lower.job import Job
 from traincast.lower.rings import CONTEXT_FAMILIES
+from traincast.lower.seats import Seats, take_seats
 from traincast.lower.spans import FAMILIES, RankSpans
 from traincast.lower.stages import block_of
 from traincast.model.block import Block, Collective, Operator
@@ -29,6 +30,9 @@ class ContextReport:
     time of its attention. `available_bytes_per_s` is what messages of that size reach here, launch and latency
     included. `bound` is `network` where more is required than available. `pays_to_cp` is the largest cp, at the same
     wires, up to which less is required (and heads can be exchanged): 0 for none, None for as far as was looked.
+
+    A group moves in step, so its slowest GPU sets the time of attention: `gpu` says which it is (with its speed, where
+    that is not whole), and `rank` is the first of the mesh ranks of the group in question.
     """
 
     kind: str
@@ -40,6 +44,8 @@ class ContextReport:
     required_bytes_per_s: float
     available_bytes_per_s: float
     pays_to_cp: int | None
+    gpu: str
+    rank: int
 
     @property
     def bound(self) -> Literal["compute", "network"]:
@@ -53,12 +59,16 @@ class ContextReport:
 
 @dataclass(frozen=True)
 class _Exchange:
-    """One thing sent beside (or, without a ring, in front of) compute: bytes of a rank, seconds of both."""
+    """One thing sent beside (or, without a ring, in front of) compute: bytes of a rank, seconds of both.
+
+    `slowest` is the place, among the machines of the group, of the one that computes longest.
+    """
 
     direction: Direction
     sent_bytes: float
     sent_s: float
     beside_s: float
+    slowest: int = 0
 
     @property
     def ratio(self) -> float:
@@ -70,16 +80,23 @@ def context_report(job: Job, spans: RankSpans) -> ContextReport | None:
     """The report of a job where its wires are slowest; None without context parallelism."""
     if job.mesh.cp == 1:
         return None
+    seats, groups = take_seats(job, spans), job.mesh.groups("cp")
+    machines = np.zeros((job.mesh.world, groups.shape[1]), dtype=np.int64)
+    machines[groups] = np.sort(seats.of_rank[groups], axis=1)[:, None]
     columns = [FAMILIES.index(family) for family in CONTEXT_FAMILIES]
-    _, ranks = np.unique(spans.ids[:, columns], axis=0, return_index=True)
-    machine = Machine(job.gpu, job.profile, job.recipe.precision, job.cluster.gpus_per_node)
-    found = [_report(job, machine, dict.fromkeys(CONTEXT_FAMILIES, SINGLE) | spans.of(rank)) for rank in ranks.tolist()]
+    _, ranks = np.unique(np.column_stack([spans.ids[:, columns], machines]), axis=0, return_index=True)
+    found = [_report(job, seats, rank, spans.of(rank)) for rank in ranks.tolist()]
     return max(found, key=lambda one: one.required_bytes_per_s / one.available_bytes_per_s)
 
 
-def _report(job: Job, machine: Machine, spans: Mapping[str, Span]) -> ContextReport:
-    block = block_of(job)
-    worst = _worst(block, machine, spans)
+def _report(job: Job, seats: Seats, rank: int, own: Mapping[str, Span]) -> ContextReport:
+    """That of a rank with its spans, by the slowest GPU and the slowest stack of its group."""
+    block, spans = block_of(job), {**dict.fromkeys(CONTEXT_FAMILIES, SINGLE), **own}
+    members = job.mesh.group_of(rank, "cp")
+    machines = [seats.machines[number] for number in sorted(set(seats.of_rank[members].tolist()))]
+    worst = _worst(block, machines, spans)
+    slowest = machines[worst.slowest]
+    speed = "" if slowest.speed == 1.0 else f" at {100 * slowest.speed:.3g} % of its rate"
     return ContextReport(
         kind=job.recipe.cp_kind,
         cp=block.cp,
@@ -89,12 +106,22 @@ def _report(job: Job, machine: Machine, spans: Mapping[str, Span]) -> ContextRep
         beside_s=worst.beside_s,
         required_bytes_per_s=worst.sent_bytes / worst.beside_s,
         available_bytes_per_s=worst.sent_bytes / worst.sent_s,
-        pays_to_cp=_pays_to(block, machine, spans),
+        pays_to_cp=_pays_to(block, machines, spans),
+        gpu=f"{slowest.gpu.name}{speed}",
+        rank=int(members[0]),
     )
 
 
-def _worst(block: Block, machine: Machine, spans: Mapping[str, Span]) -> _Exchange:
-    return max(_exchanges(block, machine, spans), key=lambda one: one.ratio)
+def _worst(block: Block, machines: Sequence[Machine], spans: Mapping[str, Span]) -> _Exchange:
+    """The exchange that outlasts attention most, of machines that move in step: the slowest of each counts."""
+    each = [list(_exchanges(block, machine, spans)) for machine in machines]
+    return max((_in_step(row) for row in zip(*each, strict=True)), key=lambda one: one.ratio)
+
+
+def _in_step(row: Sequence[_Exchange]) -> _Exchange:
+    """One exchange as the machines of a group see it -> as they make it together."""
+    slowest = max(range(len(row)), key=lambda place: row[place].beside_s)
+    return replace(row[slowest], sent_s=max(one.sent_s for one in row), slowest=slowest)
 
 
 def _exchanges(block: Block, machine: Machine, spans: Mapping[str, Span]) -> Iterator[_Exchange]:
@@ -121,7 +148,7 @@ def _sent(op: Collective, spans: Mapping[str, Span]) -> float:
     return op.size_bytes * (ranks - 1) / ranks
 
 
-def _pays_to(block: Block, machine: Machine, spans: Mapping[str, Span]) -> int | None:
+def _pays_to(block: Block, machines: Sequence[Machine], spans: Mapping[str, Span]) -> int | None:
     """The largest cp whose exchange attention outlasts, on the wires of this one."""
     best, own = 0, block.context
     for cp in (cp for cp in range(2, _MOST_CP + 1) if block.sequence % (2 * cp) == 0):
@@ -131,7 +158,7 @@ def _pays_to(block: Block, machine: Machine, spans: Mapping[str, Span]) -> int |
             continue
         turn = own.inner if own.inner and ring > own.inner and ring % own.inner == 0 else 0
         context = replace(own, ulysses=ulysses, inner=turn, position=ring - 1)
-        if _worst(replace(block, cp=cp, context=context), machine, spans).ratio > 1.0:
+        if _worst(replace(block, cp=cp, context=context), machines, spans).ratio > 1.0:
             return best
         best = cp
     return best if block.ring == 1 else None

@@ -26,7 +26,7 @@ def host_update(book: "CostBook", own: float) -> Iterator[TailOp]:
 
     Gradients that were reduced behind each microbatch are there already; parameters that live on the host stay there.
     """
-    job, rate = book.job, host_bytes_per_s(book.job.cluster)
+    job, rate = book.job, host_bytes_per_s(book.job.cluster, book.job.seat)
     if not book.sharding.reduces_each:
         yield TailOp("gradients to host", "host", own * job.recipe.reduce_bytes / rate)
     ranks = min(job.mesh.world, job.cluster.gpus_per_node)

@@ -24,7 +24,8 @@ class Job:
     """One forecast's input. `gpu` is the catalogue part that the ranks run on, and `profile` says what the stack does.
 
     On a cluster of several GPU models `others` has the further ones, each with its own profile; a model that is not
-    among them is priced as `gpu`.
+    among them is priced as `gpu`. `seat` is the place among the cluster's GPUs of the one whose way to the host's
+    memory prices copies (`lower.offload`).
     """
 
     model: ModelShape
@@ -34,6 +35,7 @@ class Job:
     cluster: Cluster
     gpu: Gpu
     others: tuple[Part, ...] = ()
+    seat: int = 0
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -1,17 +1,23 @@
-"""Activations that wait in the host's memory: what a pass copies, and how fast a GPU reaches the host."""
+"""Copies to the host's memory and back: of which passes, how much, and how fast a GPU reaches the host."""
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
-import networkx as nx
+import numpy as np
+import numpy.typing as npt
 
+from traincast.errors import TopologyError
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
-from traincast.memory import layer_activation_bytes
+from traincast.memory import layer_activation_bytes, leaving
 from traincast.model.block import HostCopy
+from traincast.schedule import ScheduleKey, stages_of
 from traincast.topology import Cluster
+
+Ints = npt.NDArray[np.int64]
 
 
 def host_copy(job: Job, layers: int, way: Literal["out", "in"]) -> tuple[Segment, ...]:
@@ -25,21 +31,67 @@ def host_copy(job: Job, layers: int, way: Literal["out", "in"]) -> tuple[Segment
     share = job.recipe.offload_activations
     if share == 0.0 or layers == 0:
         return ()
-    size = share * layers * layer_activation_bytes(job.model, job.mesh, job.recipe)
-    return (Segment((HostCopy(f"offload.{way}", size, way, host_bytes_per_s(job.cluster)),)),)
+    size = share * layers * layer_activation_bytes(job.model, job.mesh, job.recipe, dropout=job.profile.traits.dropout)
+    return (Segment((HostCopy(f"offload.{way}", size, way, host_bytes_per_s(job.cluster, job.seat)),)),)
 
 
-@lru_cache(maxsize=64)
-def host_bytes_per_s(cluster: Cluster) -> float:
-    """What each GPU of the first node gets on its way to the host's memory when all of them copy [bytes/s]."""
-    graph = cluster.graph
-    node = graph.nodes[cluster.gpus[0]]["node"]
-    inside = graph.subgraph([name for name, data in graph.nodes(data=True) if data.get("node") == node])
-    kinds = {name: data["kind"] for name, data in inside.nodes(data=True)}
+def stays(job: Job, part: int) -> bool:
+    """Whether the activations of all passes over a part of the model stay on the GPU, so that nothing is copied."""
+    recipe, pp, v = job.recipe, job.mesh.pp, job.chunks
+    if recipe.offload_activations == 0.0:
+        return True
+    key: ScheduleKey = (recipe.schedule, pp, job.microbatches, v)
+    away = leaving(key)
+    return not any(away[stage][chunk] for stage, chunk in stages_of(recipe.schedule, pp, v, part))
+
+
+def host_seats(job: Job) -> Ints | None:
+    """For every rank a GPU that reaches its host as fast as the rank's own does, one for each rate; None where ranks do
+    not differ, or copy nothing."""
+    if job.recipe.offload_activations == 0.0 and job.recipe.offload_states == "none":
+        return None
+    gpus = job.mesh.physical(np.arange(job.mesh.world))
+    rates = np.array([host_bytes_per_s(job.cluster, gpu) for gpu in gpus.tolist()])
+    _, first, kinds = np.unique(rates, return_index=True, return_inverse=True)
+    return None if len(first) == 1 and rates[0] == host_bytes_per_s(job.cluster, job.seat) else gpus[first][kinds]
+
+
+def host_bytes_per_s(cluster: Cluster, gpu: int = 0) -> float:
+    """What each GPU of the node of `gpu` gets on its way to the host's memory when all of them copy [bytes/s]."""
+    return _node_bytes_per_s(cluster, int(cluster.node_index[gpu]))
+
+
+@lru_cache(maxsize=4096)
+def _node_bytes_per_s(cluster: Cluster, node: int) -> float:
     uses: Counter[tuple[str, str]] = Counter()
-    for gpu in (name for name, kind in kinds.items() if kind == "gpu"):
-        found = nx.single_source_shortest_path(inside, gpu)
-        path = min((path for name, path in found.items() if kinds[name] == "cpu"), key=len)
-        uses.update((min(edge), max(edge)) for edge in pairwise(path))
-    rates = [inside.edges[edge]["bandwidth_bytes_per_s"] / count for edge, count in uses.items()]
-    return float(min(rates))
+    for gpu in _gpus(cluster)[node]:
+        uses.update((min(edge), max(edge)) for edge in pairwise(_way_to_host(cluster, gpu)))
+    return float(min(cluster.graph.edges[edge]["bandwidth_bytes_per_s"] / count for edge, count in uses.items()))
+
+
+@lru_cache(maxsize=16)
+def _gpus(cluster: Cluster) -> Mapping[int, list[str]]:
+    """The GPUs of each node."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for name, data in cluster.graph.nodes(data=True):
+        if data["kind"] == "gpu":
+            found[data["node"]].append(name)
+    return found
+
+
+def _way_to_host(cluster: Cluster, gpu: str) -> list[str]:
+    """The shortest path inside the node from a GPU to a processor."""
+    nodes = cluster.graph.nodes
+    before, queue = {gpu: gpu}, deque([gpu])
+    while queue:
+        at = queue.popleft()
+        if nodes[at]["kind"] == "cpu":
+            way = [at]
+            while way[-1] != gpu:
+                way.append(before[way[-1]])
+            return way
+        for near in cluster.graph.adj[at]:
+            if near not in before and nodes[near].get("node") == nodes[gpu]["node"]:
+                before[near] = at
+                queue.append(near)
+    raise TopologyError(f"{gpu} has no way to a processor of its node", fix="add the processor and its links")

@@ -86,7 +86,7 @@ def shard_group(job: Job, *, sharing: bool = False) -> int | None:
     if sharing and not how.sums_whole:
         raise ShapeError(
             f"gradients of groups of {how.shards} ranks, summed over {how.replicas} groups, cannot share links yet",
-            fix="price links statically (--sharing static), or leave fsdp_shard out",
+            fix="price links statically (--sharing static), or leave training.fsdp_shard out",
         )
     return how.shards
 
@@ -153,7 +153,7 @@ def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[O
         on_host = job.recipe.offload_states == "parameters"
         if on_host:
             own = size / sharding_of(job).shards
-            yield HostCopy(f"{name}.parameters.in", own, "in", host_bytes_per_s(job.cluster))
+            yield HostCopy(f"{name}.parameters.in", own, "in", host_bytes_per_s(job.cluster, job.seat))
         yield Collective(f"{name}.parameters.all_gather", "all_gather", "dp", size, behind=behind, after_copies=on_host)
 
 
@@ -200,7 +200,7 @@ def _collect(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Op
         axis: CollectiveAxis = "replica" if how.shards > 1 else "dp"
         yield Collective(f"{name}.gradients.all_reduce", "all_reduce", axis, width * own, behind=behind)
     if job.recipe.offload_states != "none":
-        yield HostCopy(f"{name}.gradients.out", width * own, "out", host_bytes_per_s(job.cluster))
+        yield HostCopy(f"{name}.gradients.out", width * own, "out", host_bytes_per_s(job.cluster, job.seat))
 
 
 def family_of(axis: str, spans: Mapping[str, Span]) -> str:

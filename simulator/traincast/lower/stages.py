@@ -1,12 +1,13 @@
 """Which layers a chunk holds, and the segments of operators that its passes run."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from traincast.errors import ShapeError
 from traincast.lower.chunk import Segment
 from traincast.lower.context import context_of
 from traincast.lower.job import Job
-from traincast.lower.offload import host_copy
+from traincast.lower.offload import host_copy, stays
 from traincast.lower.recompute import layers_backward
 from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass, sharding_of
 from traincast.model import operators as op
@@ -19,13 +20,15 @@ from traincast.schedule import model_parts
 class ChunkPart:
     """Contents of one model chunk: transformer layers, and whether it carries embedding or head.
 
-    `position` is that of the rank in its context-parallel ring, where it matters (`context_of`).
+    `position` is that of the rank in its context-parallel ring, where it matters (`context_of`). `stays`: no
+    activations of its passes leave the GPU, whatever share is offloaded.
     """
 
     layers: int
     embedding: bool
     head: bool
     position: int | None = None
+    stays: bool = False
 
     @property
     def root(self) -> Root:
@@ -42,10 +45,10 @@ def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
             raise ShapeError(
                 f"{job.model.layers} layers do not divide over {total} chunks "
                 f"(pp {job.mesh.pp} x vpp {total // job.mesh.pp})",
-                fix="choose pp x vpp that divides the layers, or give training.stage_layers",
+                fix="choose parallelism.pp x vpp that divides the layers, or set training.stage_layers",
             )
         layers = (job.model.layers // total,) * total
-    return tuple(ChunkPart(n, i == 0, i == total - 1) for i, n in enumerate(layers))
+    return tuple(ChunkPart(n, i == 0, i == total - 1, stays=stays(job, i)) for i, n in enumerate(layers))
 
 
 def block_of(job: Job, position: int | None = None) -> op.Block:
@@ -81,13 +84,17 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
 
 def forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     """Operators of the forward pass of one chunk."""
-    return host_copy(job, part.layers, "out") + forward_pass(job, part.root, _forward_units(job, part))
+    return _copies(job, part, "out") + forward_pass(job, part.root, _forward_units(job, part))
 
 
 def first_forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     """The same where the pass gathers the chunk's parameters, which later passes find."""
     segments = forward_pass(job, part.root, _forward_units(job, part), gathers=True)
-    return host_copy(job, part.layers, "out") + segments
+    return _copies(job, part, "out") + segments
+
+
+def _copies(job: Job, part: ChunkPart, way: Literal["out", "in"]) -> tuple[Segment, ...]:
+    return () if part.stays else host_copy(job, part.layers, way)
 
 
 def _forward_units(job: Job, part: ChunkPart) -> list[Unit]:
@@ -117,4 +124,4 @@ def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     units += [Unit(tuple(segments)) for segments in layers]
     if part.embedding:
         units.append(Unit((Segment(op.embedding_backward(block, vocabulary), mark=True),), layer=False))
-    return host_copy(job, part.layers, "in") + backward_pass(job, part.root, units)
+    return _copies(job, part, "in") + backward_pass(job, part.root, units)

@@ -1,7 +1,7 @@
 """Which groups of a job the defects of its cluster touch, and whether these cost another time than on the clean one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,21 +39,29 @@ class TouchedFamily:
 
 @dataclass(frozen=True)
 class Defect:
-    """A part, what it lost in words, the share of it that is left, and the families of groups that it touches."""
+    """A part, what it lost in words, the share of it that is left, and the families of groups that it touches.
+
+    `alone_loss_s` is how much longer the step takes with this defect and no other; None where nobody asked.
+    """
 
     part: str
     loss: str
     left: float
     families: tuple[TouchedFamily, ...]
+    alone_loss_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Degradation:
-    """The defects of a cluster, and what they cost a step beside the same step on the clean cluster."""
+    """The defects of a cluster, and what they cost a step beside the same step on the clean cluster.
+
+    `most_exposed_s` is, by axis, the longest that any GPU waits for it in a step, where the traffic's is the mean.
+    """
 
     defects: tuple[Defect, ...]
     clean_step_time_s: float
     step_time_s: float
+    most_exposed_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def loss_s(self) -> float:
@@ -65,12 +73,19 @@ class Degradation:
         """The loss as a percentage of the clean step."""
         return 100.0 * self.loss_s / self.clean_step_time_s
 
+    @property
+    def sum_alone_s(self) -> float | None:
+        """The losses of the defects, each alone, added up; None where one is not known. All together cost as much only
+        where they neither hide nor worsen each other."""
+        alone = [one.alone_loss_s for one in self.defects]
+        return None if None in alone else sum(loss for loss in alone if loss is not None)
+
     def as_dict(self) -> dict[str, Any]:
         """The statement as JSON shows it."""
         return {
             "defects": [
                 {
-                    **{"part": one.part, "loss": one.loss, "left": one.left},
+                    **{"part": one.part, "loss": one.loss, "left": one.left, "alone_loss_s": one.alone_loss_s},
                     "families": [{**vars(family), "first_ranks": list(family.first_ranks)} for family in one.families],
                 }
                 for one in self.defects
@@ -79,6 +94,8 @@ class Degradation:
             "step_time_s": self.step_time_s,
             "loss_s": self.loss_s,
             "loss_percent": self.loss_percent,
+            "sum_of_losses_alone_s": self.sum_alone_s,
+            "most_exposed_s": dict(self.most_exposed_s),
         }
 
 
@@ -126,8 +143,12 @@ def moved(mesh: Mesh, cluster: Cluster, to: Cluster) -> Mesh:
 def defects_of(job: Job, clean: Cluster) -> tuple[Defect, ...]:
     """Every defect of a job's cluster with the groups that it touches; `clean` is the cluster without them."""
     views = family_views(job, clean)
-    losses = [loss for loss in job.cluster.losses if loss.change.kind != "absent_node"]
-    return tuple(Defect(loss.part, loss.words, loss.left, _touched(loss, views)) for loss in losses)
+    return tuple(Defect(loss.part, loss.words, loss.left, _touched(loss, views)) for loss in defects_in(job.cluster))
+
+
+def defects_in(cluster: Cluster) -> tuple[Loss, ...]:
+    """What is wrong with a cluster; nodes that are left out on purpose are not."""
+    return tuple(loss for loss in cluster.losses if loss.change.kind != "absent_node")
 
 
 def family_views(job: Job, clean: Cluster) -> "tuple[FamilyView, ...]":

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from traincast.lower.classes import CostBook, CostBooks, way_out
 from traincast.lower.job import Job
 from traincast.lower.program import ReduceBucket
@@ -44,20 +46,24 @@ class Sent:
 
 
 def traffic(job: Job, books: CostBooks, spans: RankSpans) -> dict[str, AxisTraffic]:
-    """Traffic of the tp, cp, pp and dp axes, averaged over the ranks of one replica column (one rank per stage)."""
+    """Traffic of the tp, cp, pp and dp axes, mean over all ranks.
+
+    Ranks of a stage with equal spans send alike. Others do not where nodes are uneven, ranks are placed or a dead GPU
+    moved them on: some groups then leave their node while others stay inside.
+    """
     totals: dict[str, list[float]] = {axis: [0, 0, 0] for axis in ("tp", "cp", "pp", "dp")}
-    representatives = job.mesh.groups("pp")[0].tolist()
-    for stage, rank in enumerate(representatives):
-        own = spans.of(rank)
-        for sent in stage_traffic(books.at(rank), stage, own):
+    stages, pp = job.mesh.coordinates()["pp"], job.mesh.pp
+    alike = np.unique(np.column_stack([stages, spans.ids]), axis=0, return_index=True, return_counts=True)
+    for rank, count in zip(alike[1].tolist(), alike[2].tolist(), strict=True):
+        own, share = spans.of(rank), count / (job.mesh.world // pp)
+        for sent in stage_traffic(books.at(rank), int(stages[rank]), own):
             if sent.family == "embedding":
                 continue
             entry = totals[AXIS_OF.get(sent.family, sent.family)]
-            entry[0] += sent.calls
-            entry[1] += sent.bytes_sent
-            entry[2] += sent.bytes_sent * _cross_share(sent.family, own)
-    n = len(representatives)
-    return {axis: AxisTraffic(a / n, b / n, c / n) for axis, (a, b, c) in totals.items() if a > 0}
+            entry[0] += share * sent.calls
+            entry[1] += share * sent.bytes_sent
+            entry[2] += share * sent.bytes_sent * _cross_share(sent.family, own)
+    return {axis: AxisTraffic(a / pp, b / pp, c / pp) for axis, (a, b, c) in totals.items() if a > 0}
 
 
 def _cross_share(family: str, own: Mapping[str, Span]) -> float:

@@ -15,12 +15,16 @@ MOST_PASSES = 4_000_000
 def unmodelled(mesh: Mesh, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """(what is asked for, the way round it) for each part of a job that no cost stands behind yet."""
     if mesh.ep > 1 or mesh.etp > 1:
-        yield f"expert parallelism is not modelled yet (ep {mesh.ep}, etp {mesh.etp})", "use ep 1 and etp 1"
+        yield (
+            f"expert parallelism is not modelled yet (ep {mesh.ep}, etp {mesh.etp})",
+            "set parallelism.ep: 1 and parallelism.etp: 1",
+        )
     if recipe.schedule in SPLIT and _communicates_in_passes(mesh, recipe):
         what = f"gathers or reductions in each pass of schedule {recipe.schedule}"
-        yield f"{what} are not modelled yet", "leave reshard_after_forward and no_sync out, or use 1f1b"
+        fix = "leave training.reshard_after_forward and training.no_sync out, or set training.schedule: 1f1b"
+        yield f"{what} are not modelled yet", fix
     if recipe.precision in ("fp32", "tf32"):
-        yield f"training in {recipe.precision} is not modelled yet", "use bf16 or fp16"
+        yield f"training in {recipe.precision} is not modelled yet", "set training.precision: bf16 or fp16"
 
 
 def _communicates_in_passes(mesh: Mesh, recipe: Recipe) -> bool:

@@ -97,6 +97,22 @@ def met_s(own: OwnTimes, owns: Sequence[OwnTimes], begin_s: float = 0.0) -> dict
     return _waited_s(np.maximum(own.ready_s, begin_s), peers, own.times.start_s)
 
 
+def met_at_buckets_s(own: OwnTimes, owns: Sequence[OwnTimes]) -> dict[Label, float]:
+    """Seconds, behind its instructions, for which a class had arrived at a gradient bucket but those of the bucket that
+    it also meets at instructions had not.
+
+    By the axis of the group in which it meets those: a rank of an unbalanced context-parallel group that waits here for
+    one with more attention to do waits for the split of the sequence (`cp`), not for gradients.
+    """
+    peers = [
+        (axis, owns[other].arrived_s)
+        for other in own.cls.dp_meets
+        if other in own.cls.meets and (axis := axis_of(own.cls, other)) != "dp"
+    ]
+    at = np.maximum(own.arrived_s, own.done_s)
+    return _waited_s(at, peers, np.maximum(at, own.times.bucket_start_s))
+
+
 def met_at_tail_s(program: Program, index: int, position: int, owns: Sequence[OwnTimes]) -> dict[Label, float]:
     """Seconds for which class `index` was ready for a tail operation but others of its own stage were not.
 

@@ -7,13 +7,14 @@ keeps for its backward pass times the forward passes that the schedule has in fl
 
 from traincast.memory.activations import (
     LOGIT_BYTES,
-    has_dropout,
     layer_activation_bytes,
     scores_bytes,
     weight_gradient_share,
 )
 from traincast.memory.flight import chunks_in_flight
 from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads, overheads_of
+from traincast.memory.offload import leaving
+from traincast.memory.reading import reported_peak
 from traincast.memory.remedy import Remedy, nearest_that_fits
 from traincast.memory.sharding import Sharding, sharding
 from traincast.memory.stages import BORDERLINE, chunk_layers, estimate, estimate_job
@@ -35,12 +36,13 @@ __all__ = [
     "chunks_in_flight",
     "estimate",
     "estimate_job",
-    "has_dropout",
     "layer_activation_bytes",
+    "leaving",
     "nearest_that_fits",
     "optimizer_bytes",
     "overheads_of",
     "parameter_bytes",
+    "reported_peak",
     "scores_bytes",
     "sharding",
     "weight_gradient_share",

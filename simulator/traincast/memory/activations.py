@@ -9,21 +9,21 @@ References
 from dataclasses import replace
 from typing import Final
 
-from traincast.memory.context import exchange_bytes, kept_kv_bytes, resident_passes
-from traincast.memory.flight import chunks_in_flight, holds_ends, losses_in_flight
+from traincast.memory.context import exchange_bytes, kept_kv_bytes
 from traincast.memory.job import MemoryJob
 from traincast.memory.states import parameter_bytes
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads, padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
-from traincast.schedule import parts_of
 
 LOGIT_BYTES: Final = 2 + 4 + 4
 """A logit: half precision out of the product, a single-precision copy for the loss, its gradient."""
 
 
-def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool | None = None) -> float:
     """Bytes that one layer keeps of one microbatch until its backward pass, under the recipe's recomputation.
+
+    `dropout`: whether masks are among them (None: where the model has biases, `MemoryJob.dropout`).
 
     Notes
     -----
@@ -38,27 +38,31 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> flo
     tokens = local_tokens(mesh, recipe) * _width(recipe)
     kept = what.kept_queries
     full = 2 * tokens * model.hidden / split + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
+    full += kept_kv_bytes(model, mesh, recipe, whole=True)
     if what.full_every == 1:
         return full
-    linear = tokens * (_kept_whole(model, recipe) / split + _kept_split(model, mesh.tp, recipe))
-    linear += kept_kv_bytes(model, mesh, recipe)
+    masked = model.biases if dropout is None else dropout
+    whole = _kept_whole(model, recipe) + (2 * model.hidden if masked else 0)
+    linear = tokens * (whole / split + _kept_split(model, mesh.tp, recipe))
+    gathered = kept_kv_bytes(model, mesh, recipe)
+    linear += gathered
     if recipe.recompute == "selective":
         return linear
-    other = linear + scores_bytes(model, mesh, recipe)
+    other = linear + scores_bytes(model, mesh, recipe, dropout=masked)
     if "torchtitan" in what.pieces:
-        other = _every_second_product_bytes(model, mesh, recipe)
+        other = _every_second_product_bytes(model, mesh, recipe) + gathered
     else:
-        other -= _dropped_bytes(model, mesh, recipe)
+        other -= _dropped_bytes(model, mesh, recipe, dropout=masked)
     share = what.full_layers(model.layers) / model.layers
     return share * full + (1 - share) * other
 
 
-def _dropped_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+def _dropped_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool) -> float:
     """What a layer does not keep because it computes it again: scores, outputs of norms, the MLP's inner tensors."""
     pieces, saved = recipe.recomputed.pieces, _input_bytes(recipe)
     tokens = local_tokens(mesh, recipe) * _width(recipe)
     width = model.ffn_hidden / mesh.tp
-    found = scores_bytes(model, mesh, recipe) if "core_attn" in pieces else 0.0
+    found = scores_bytes(model, mesh, recipe, dropout=dropout) if "core_attn" in pieces else 0.0
     if "norm" in pieces:
         found += tokens * 2 * saved * model.hidden / _sequence_split(mesh, recipe)
     if "mlp" in pieces:
@@ -91,17 +95,12 @@ def local_tokens(mesh: Mesh, recipe: Recipe) -> float:
     return recipe.microbatch * recipe.sequence / mesh.cp
 
 
-def scores_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
-    """Scores that one layer keeps: softmax output, dropout mask, dropped-out copy (2 + 1 + 2 bytes)."""
+def scores_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool = True) -> float:
+    """Scores that one layer keeps: softmax output, and with dropout its mask and a dropped-out copy (2 + 1 + 2)."""
     rows = local_tokens(mesh, recipe) * model.heads / mesh.tp
     if recipe.attention == "flash":
         return 4 * rows
-    return (5 if has_dropout(model) else 2) * _width(recipe) * rows * recipe.sequence
-
-
-def has_dropout(model: ModelShape) -> bool:
-    """Whether dropout is on: GPT-like models (with biases) train with it, Llama-like ones do not."""
-    return model.biases
+    return (5 if dropout else 2) * _width(recipe) * rows * recipe.sequence
 
 
 def _width(recipe: Recipe) -> float:
@@ -119,8 +118,8 @@ def _input_bytes(recipe: Recipe) -> int:
 
 
 def _kept_whole(model: ModelShape, recipe: Recipe) -> float:
-    """Bytes per token outside TP: inputs of two norms and two column-parallel layers, two dropout masks."""
-    return (4 + 2 * _input_bytes(recipe) + (2 if has_dropout(model) else 0)) * model.hidden
+    """Bytes per token outside TP: inputs of two norms and two column-parallel layers, without dropout masks."""
+    return (4 + 2 * _input_bytes(recipe)) * model.hidden
 
 
 def _kept_split(model: ModelShape, tp: int, recipe: Recipe) -> float:
@@ -131,7 +130,7 @@ def _kept_split(model: ModelShape, tp: int, recipe: Recipe) -> float:
     return attention + (2 * (model.mlp_matrices - 1) + saved) * model.ffn_hidden / tp
 
 
-def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool | None = None) -> float:
     """What the weight part of a layer's backward needs, by what the layer keeps for its whole backward.
 
     Notes
@@ -147,43 +146,65 @@ def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe) -> floa
     mlp = model.mlp_matrices * model.ffn_hidden / t
     elements = (2 * h / _sequence_split(mesh, recipe) + attention) + (projections + 2 * h) + mlp
     weights = 2 * local_tokens(mesh, recipe) * _width(recipe) * elements
-    return weights / layer_activation_bytes(model, mesh, recipe)
+    return weights / layer_activation_bytes(model, mesh, recipe, dropout=dropout)
 
 
-def stage_activation_bytes(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> float:
-    """Bytes kept on one stage: layers in flight, embedding dropout in front, norm and head inputs behind."""
-    model, mesh, recipe = job.model, job.mesh, job.recipe
-    in_flight = chunks_in_flight(recipe, mesh, stage, weight_gradient_share(model, mesh, recipe))
-    per_layer = layer_activation_bytes(model, mesh, recipe)
-    on_gpu = [resident_passes(count, recipe.offload_activations) for count in in_flight]
-    kept = per_layer * sum(count * layers for count, layers in zip(on_gpu, chunks, strict=True))
-    hidden = _width(recipe) * local_tokens(mesh, recipe) * model.hidden / _sequence_split(mesh, recipe)
-    first, last = holds_ends(job, stage)
-    if first and has_dropout(model):
-        kept += hidden * in_flight[parts_of(recipe.schedule, mesh.pp, recipe.vpp, stage).index(0)]
-    if last:
-        kept += 4 * hidden * losses_in_flight(job)
-    return kept
+def hidden_bytes(job: MemoryJob) -> float:
+    """One tensor of the width between layers, of one microbatch, as a rank keeps it."""
+    tokens = local_tokens(job.mesh, job.recipe) * _width(job.recipe)
+    return 2 * tokens * job.model.hidden / _sequence_split(job.mesh, job.recipe)
 
 
-def logits_bytes(job: MemoryJob) -> float:
-    """Logits and loss; microbatches that wait for their backward pass keep the single-precision copy."""
+def logits_bytes(job: MemoryJob, waiting: float = 1.0, due: float = 0.0) -> float:
+    """Logits and loss of the microbatches that a stage with the head has in flight.
+
+    Of those `waiting` for their backward pass one is at its loss, the others keep the single-precision copy, or the
+    half-precision logits where the loss reads these (`Overheads.logit_bytes`). Those whose weight part is `due` keep
+    the gradient of the logits in half precision: with the head's input, which counts among the activations, that is
+    what the product for its weight gradient multiplies.
+    """
+    each = job.overheads.logit_bytes
     logits = local_tokens(job.mesh, job.recipe) * padded_vocab(job.model.vocab, job.mesh.tp) / job.mesh.tp
-    return logits * (LOGIT_BYTES + 4 * (losses_in_flight(job) - 1))
+    at_loss = min(waiting, 1.0)
+    return logits * (each * at_loss + min(4.0, each / 2) * (waiting - at_loss) + 2 * _width(job.recipe) * due)
 
 
-def recompute_bytes(job: MemoryJob) -> float:
-    """What one layer rebuilds for its backward pass."""
-    what = job.recipe.recomputed
-    if what.full_every or "torchtitan" in what.pieces:
-        return layer_activation_bytes(job.model, job.mesh, replace(job.recipe, recompute="none"))
-    return _dropped_bytes(job.model, job.mesh, job.recipe)
+def backward_bytes(job: MemoryJob) -> tuple[float, float]:
+    """What one layer's backward pass adds at its widest: what is computed again for it, and gradients of activations.
 
-
-def workspace_bytes(job: MemoryJob) -> float:
-    """Gradients of activations where a layer's backward pass is widest: scores, or inside the MLP."""
+    Inside the MLP these are the gradients of its tensors, beside all that the layer has. When attention's scores have
+    theirs, the MLP is done, and what it kept is gone: a layer with wide scores is widest then, others before.
+    """
     model, mesh, recipe = job.model, job.mesh, job.recipe
     tokens = local_tokens(mesh, recipe) * _width(recipe)
     scores = 4 * recipe.sequence * model.heads / mesh.tp if recipe.attention == "unfused" else 0.0
     mlp = 2 * model.mlp_matrices * model.ffn_hidden / mesh.tp
-    return tokens * (4 * model.hidden + max(scores, mlp)) + exchange_bytes(model, mesh, recipe)
+    early, late = _rebuilt_bytes(job)
+    at_mlp = early + tokens * mlp
+    at_scores = late + tokens * (scores - _mlp_kept(job))
+    again = early if at_mlp >= at_scores else late
+    widest = max(at_mlp, at_scores)
+    gradients = max(0.0, widest - again)
+    around = 4 * tokens * model.hidden + exchange_bytes(model, mesh, recipe)
+    return widest - gradients, gradients + around
+
+
+def _rebuilt_bytes(job: MemoryJob) -> tuple[float, float]:
+    """What of a layer is computed again by the time that its MLP's backward pass runs, and attention's."""
+    what = job.recipe.recomputed
+    if what.full_every or "torchtitan" in what.pieces:
+        plain = replace(job.recipe, recompute="none")
+        all_of_it = layer_activation_bytes(job.model, job.mesh, plain, dropout=job.dropout)
+        return all_of_it, all_of_it
+    dropped = _dropped_bytes(job.model, job.mesh, job.recipe, dropout=job.dropout)
+    if "core_attn" not in what.pieces:
+        return dropped, dropped
+    return dropped - scores_bytes(job.model, job.mesh, job.recipe, dropout=job.dropout), dropped
+
+
+def _mlp_kept(job: MemoryJob) -> float:
+    """Bytes per token that one layer's MLP has kept: its input, what is between its matrices, a dropout mask."""
+    model, recipe = job.model, job.recipe
+    saved = _input_bytes(recipe)
+    inner = (2 * (model.mlp_matrices - 1) + saved) * model.ffn_hidden / job.mesh.tp
+    return inner + (saved + (1 if job.dropout else 0)) * model.hidden / _sequence_split(job.mesh, recipe)

@@ -1,25 +1,23 @@
-"""What context parallelism and copies to the host change about activations."""
-
-from typing import Final
+"""What context parallelism changes about activations."""
 
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads
 from traincast.recipe import Recipe
 
-PASSES_BESIDE_COPIES: Final = 2.0
-"""Passes whose activations are whole on the GPU however much is offloaded: one on its way out, one on its way in."""
 
+def kept_kv_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, whole: bool = False) -> float:
+    """Gathered keys and values that a layer keeps of one microbatch from its forward to its backward pass [bytes].
 
-def resident_passes(in_flight: float, offloaded: float) -> float:
-    """Forward passes in flight, counted as what of them is on the GPU when a share of each is in the host's memory."""
-    return (1.0 - offloaded) * in_flight + offloaded * min(in_flight, PASSES_BESIDE_COPIES)
-
-
-def kept_kv_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
-    """Keys and values of other ranks that a layer keeps of one microbatch for its backward pass, in half precision."""
-    if recipe.cp_kind != "allgather" or not recipe.cp_keep_kv or recipe.recompute != "none":
+    In half precision; without `cp_keep_kv` none, because the backward pass gathers them again. With it that pass takes
+    what is there, so that the layer keeps what its recomputation does not gather: nothing where the attention core runs
+    again; where a layer recomputed `whole` keeps the output of the last queries of each sequence, their part of the
+    keys; else all. Its own tokens' keys and values are among what the layer keeps anyway.
+    """
+    if recipe.cp_kind != "allgather" or not recipe.cp_keep_kv:
         return 0.0
-    return 2.0 * _kv_elements(model, mesh, recipe) * (mesh.cp - 1) / mesh.cp
+    what = recipe.recomputed
+    share = what.kept_queries if whole else float("core_attn" not in what.pieces)
+    return share * 2.0 * _kv_elements(model, mesh, recipe) * (mesh.cp - 1) / mesh.cp
 
 
 def exchange_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:

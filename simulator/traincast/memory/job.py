@@ -7,6 +7,7 @@ from traincast.mesh import Mesh
 from traincast.model import ModelShape
 from traincast.profile import Profile
 from traincast.recipe import Recipe
+from traincast.schedule import Schedule
 
 _MIB: Final = 2.0**20
 
@@ -19,8 +20,10 @@ class Overheads:
     communicator that runs collectives (by default 16 channels of ring and tree, with 4 MiB Simple, 4.7 MiB
     LL128 and 0.5 MiB LL buffers each), `p2p_buffer_bytes` towards the neighbouring stages. `fragmentation`:
     what the caching allocator holds in excess, as a share of activations and workspace. `reserve_bytes`:
-    anything constant, such as a framework's communication buckets. `keeps_half_gradients`: half-precision
-    gradients stay beside single-precision ones for the whole step (DeepSpeed's bf16 optimiser).
+    anything constant, such as a framework's communication buckets. `logit_bytes`: what each logit takes around the
+    loss. `dropout`: whether the stack trains with it (None: GPT-like models, with biases, do). `fp8_copies`: copies of
+    a layer's matrices in fp8 that stand in place of half-precision ones in an fp8 run; 0 where these stay. The others
+    are traits of the same name (`profile.Traits`).
     """
 
     context_bytes: float = 1024 * _MIB
@@ -29,28 +32,52 @@ class Overheads:
     fragmentation: float = 0.05
     reserve_bytes: float = 0.0
     keeps_half_gradients: bool = False
+    logit_bytes: float = 10.0
+    dropout: bool | None = None
+    fp8_copies: int = 0
+    shards_master: bool = False
+    flat_gradients: bool = False
 
 
 DEFAULT_OVERHEADS: Final = Overheads()
 
 
 def overheads_of(profile: Profile) -> Overheads:
-    """What the software stack of a profile takes, from its `footprint` constants."""
+    """What the software stack of a profile takes, from its `footprint` constants and its traits.
+
+    Hopper's fp8 products need each matrix transposed as well, Blackwell's take it either way (`model.linear`).
+    """
+    traits = profile.traits
     return Overheads(
         context_bytes=profile["footprint.context"],
         collective_buffer_bytes=profile["footprint.collective"],
         p2p_buffer_bytes=profile["footprint.message"],
         fragmentation=profile["footprint.fragmentation"],
         reserve_bytes=profile["footprint.reserve"],
-        keeps_half_gradients=profile.traits.keeps_half_gradients,
+        keeps_half_gradients=traits.keeps_half_gradients,
+        logit_bytes=profile["footprint.logit"],
+        dropout=traits.dropout,
+        fp8_copies=(1 if traits.generation == "blackwell" else 2) if traits.fp8_params else 0,
+        shards_master=traits.shards_master,
+        flat_gradients=traits.flat_gradients,
     )
 
 
 @dataclass(frozen=True)
 class MemoryJob:
-    """A model on a mesh under a recipe and a software stack."""
+    """A model on a mesh under a recipe and a software stack.
+
+    `order` holds the instruction lists that are run, where they are at hand. Without them an automatic schedule counts
+    as the most that its search allows (`flight.moments`).
+    """
 
     model: ModelShape
     mesh: Mesh
     recipe: Recipe
     overheads: Overheads = DEFAULT_OVERHEADS
+    order: Schedule | None = None
+
+    @property
+    def dropout(self) -> bool:
+        """Whether dropout is on: as the stack says, without one as models of this kind are trained."""
+        return self.model.biases if self.overheads.dropout is None else self.overheads.dropout

@@ -18,6 +18,10 @@ from traincast.schedule import chunks_of_model, in_groups
 FARTHEST: Final = 12
 """How far from the job a remedy may lie, in the units of `_changes`."""
 
+_ZERO: Final = (0, 1, 3, 4)
+"""How far each ZeRO stage lies from stage 0. The first costs next to no time; from the second on gradients are reduced
+behind every microbatch, and in the third parameters are gathered in every pass, half as much traffic again."""
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -39,8 +43,10 @@ def nearest_that_fits(
     """The nearest job that fits on as many GPUs; None where none does within reach.
 
     Changes that cost little time are near: sharded optimiser states (ZeRO-1), sequence parallelism, selective
-    recomputation. Half the microbatch and twice the TP or PP on half the DP are farther, full recomputation
-    is farthest. Stages that were split by hand are split evenly again.
+    recomputation. Half the microbatch, sharded gradients and parameters (ZeRO-2, and ZeRO-3 as FSDP has it) and twice
+    the TP or PP on half the DP are farther, full recomputation is farthest. A pipeline is offered ZeRO-1 only: its
+    gradients and gathered parameters stay whole for the whole step. Stages that were split by hand are split evenly
+    again.
     """
     start = MemoryJob(model, mesh, replace(recipe, stage_layers=None), overheads)
     order = count()
@@ -71,8 +77,10 @@ def _estimate(job: MemoryJob, gpu_memory_bytes: float) -> MemoryEstimate | None:
 def _changes(job: MemoryJob) -> Iterator[tuple[int, MemoryJob, str]]:
     """All jobs one change away, each with its distance and the change in words."""
     mesh, recipe = job.mesh, job.recipe
-    if recipe.zero_stage == 0 and mesh.dp * mesh.cp > 1:
-        yield 1, replace(job, recipe=replace(recipe, zero_stage=1)), "zero_stage 1"
+    if mesh.dp * mesh.cp > 1:
+        for stage in range(recipe.zero_stage + 1, 4 if mesh.pp == 1 else 2):
+            distance = _ZERO[stage] - _ZERO[recipe.zero_stage]
+            yield distance, replace(job, recipe=replace(recipe, zero_stage=stage)), f"zero_stage {stage}"
     if mesh.tp > 1 and not recipe.sequence_parallel:
         yield 1, replace(job, recipe=replace(recipe, sequence_parallel=True)), "sequence_parallel true"
     if recipe.recompute == "none" and recipe.attention == "unfused":

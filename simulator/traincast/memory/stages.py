@@ -4,13 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from traincast.errors import ShapeError
-from traincast.memory.activations import (
-    logits_bytes,
-    recompute_bytes,
-    stage_activation_bytes,
-    workspace_bytes,
-)
+from traincast.memory.activations import backward_bytes
 from traincast.memory.flight import holds_ends
+from traincast.memory.held import stage_held
 from traincast.memory.job import MemoryJob
 from traincast.memory.states import communicator_bytes, gathered_bytes, state_bytes, step_copy_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
@@ -44,7 +40,11 @@ def estimate(
 def estimate_job(
     job: MemoryJob, gpu_memory_bytes: float | Sequence[float], layers_per_stage: Sequence[int] | None = None
 ) -> MemoryEstimate:
-    """As `estimate`, for a software stack with overheads of its own."""
+    """As `estimate`, for a software stack with overheads of its own, and for the order that is run where a job has it.
+
+    Without an order the estimate of an automatic schedule is an upper bound of all that its search may find: what fits
+    by it fits.
+    """
     chunks = chunk_layers(job.model, job.mesh, job.recipe, layers_per_stage)
     stages = tuple(_stage_memory(job, stage, chunks[stage]) for stage in range(job.mesh.pp))
     limits = gpu_memory_bytes if isinstance(gpu_memory_bytes, Sequence) else [gpu_memory_bytes] * job.mesh.pp
@@ -84,17 +84,29 @@ def _verdict(total_bytes: float, limit_bytes: float) -> Verdict:
     return "borderline" if total_bytes <= (1 + BORDERLINE) * limit_bytes else "does not fit"
 
 
+def _beyond(room: float, parts: Sequence[float]) -> list[float]:
+    """What of each part is left when they, one after the other, fill a room."""
+    left = []
+    for part in parts:
+        left.append(max(0.0, part - room))
+        room = max(0.0, room - part)
+    return left
+
+
 def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageMemory:
     first, last = holds_ends(job, stage)
     held = stage_parameters(job.model, job.mesh.tp, sum(chunks), first=first, last=last)
-    parameters, gradients, optimizer = state_bytes(job, held.total)
-    activations = stage_activation_bytes(job, stage, chunks)
-    recompute = recompute_bytes(job)
-    logits = logits_bytes(job) if last else 0.0
-    workspace = workspace_bytes(job)
+    parameters, gradients, optimizer = state_bytes(job, held)
+    gathered, unscattered = gathered_bytes(job, held)
+    recompute, workspace = backward_bytes(job)
+    most = stage_held(job, stage, chunks, recompute + workspace + unscattered)
+    activations, logits = most.activations_bytes, most.logits_bytes
+    # layers run backward when the logits of their microbatch are gone, and find room there
+    workspace, recompute, unscattered = _beyond(most.loss_bytes, (workspace, recompute, unscattered))
     moving = activations + recompute + logits + workspace
     # the optimiser's copies are made where the activations were
-    excess = max(0.0, step_copy_bytes(job, held.total) - moving)
+    each, flat = step_copy_bytes(job, held.total)
+    excess = max(0.0, each - moving) + flat
     return StageMemory(
         stage=stage,
         parameters_bytes=parameters,
@@ -103,8 +115,9 @@ def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageM
         activations_bytes=activations,
         recompute_bytes=recompute,
         logits_bytes=logits,
-        gathered_bytes=gathered_bytes(job, held),
+        gathered_bytes=gathered + unscattered,
         communicators_bytes=communicator_bytes(job),
         context_bytes=job.overheads.context_bytes + job.overheads.reserve_bytes,
-        workspace_bytes=workspace + job.overheads.fragmentation * moving + excess,
+        workspace_bytes=workspace + excess,
+        fragmentation_bytes=job.overheads.fragmentation * moving,
     )

@@ -6,6 +6,8 @@ References
 [2] Llama Team 2024, "The Llama 3 Herd of Models", §3.3.2 (parameters stay gathered in a pipeline).
 """
 
+from dataclasses import replace
+
 from traincast.memory.job import MemoryJob
 from traincast.memory.sharding import sharding
 from traincast.model import ModelShape, StageParameters, head_parameters, layer_parameters, local_kv_heads
@@ -23,52 +25,62 @@ def optimizer_bytes(recipe: Recipe) -> int:
     return 8 if parameter_bytes(recipe) == 4 else 12
 
 
-def state_bytes(job: MemoryJob, parameters: int) -> tuple[float, float, float]:
+def weight_bytes(job: MemoryJob, held: StageParameters) -> float:
+    """Bytes of a stage's parameters as the passes read them: where an fp8 run has its layers' matrices in fp8, that
+    many copies of a byte each; embedding, head and norms stay in half precision."""
+    copies = job.overheads.fp8_copies if job.recipe.precision == "fp8" else 0
+    whole = held.total * parameter_bytes(job.recipe)
+    return float(whole - held.layers * (parameter_bytes(job.recipe) - copies) if copies else whole)
+
+
+def state_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float, float]:
     """Bytes of parameters, gradients and optimiser states, sharded by ZeRO stage ([1] §5).
 
     Gradients that are not reduced behind each microbatch stay whole until the last one, whatever the stage (as FSDP
-    runs in a pipeline, and under no_sync).
+    runs in a pipeline, and under no_sync). Where ZeRO-3 shards the master copy, the optimiser has no other.
     """
-    recipe, how = job.recipe, sharding(job.mesh, job.recipe)
+    recipe, how, parameters = job.recipe, sharding(job.mesh, job.recipe), held.total
     shards = how.shards
+    one_copy = recipe.zero_stage >= 3 and job.overheads.shards_master
     gradient = float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
     if job.overheads.keeps_half_gradients and gradient > parameter_bytes(recipe):
         gradient += parameter_bytes(recipe)
-    held = (
-        parameters * parameter_bytes(recipe) / (shards if recipe.zero_stage >= 3 else 1),
+    found = (
+        (4.0 * parameters if one_copy else weight_bytes(job, held)) / (shards if recipe.zero_stage >= 3 else 1),
         parameters * gradient / (shards if recipe.zero_stage >= 2 and how.reduces_each else 1),
-        parameters * optimizer_bytes(recipe) / (shards if recipe.zero_stage >= 1 else 1),
+        parameters * (8 if one_copy else optimizer_bytes(recipe)) / (shards if recipe.zero_stage >= 1 else 1),
     )
     if recipe.offload_states == "none":
-        return held
+        return found
     # on the host are the optimiser's states, gradients that arrive microbatch by microbatch, and sharded parameters
-    return 0.0 if recipe.offload_states == "parameters" else held[0], 0.0 if how.reduces_each else held[1], 0.0
+    return 0.0 if recipe.offload_states == "parameters" else found[0], 0.0 if how.reduces_each else found[1], 0.0
 
 
-def gathered_bytes(job: MemoryJob, held: StageParameters) -> float:
+def gathered_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float]:
     """ZeRO-3 (FSDP): whole parameters in use, and whole gradients of one unit before they are scattered.
 
     The root (embedding, head and final norm) from the forward pass on, the layer in use and those prefetched; all
     layers where they are not dropped after the forward pass, as in a pipeline, where gathering them again for every
-    microbatch would cost more ([2]). While a stage still has all its activations, gradients are there of the head,
-    which waits for the rest of the root, and of one layer, as computed and in the buffer that is reduced.
+    microbatch would cost more ([2]). When layers begin their backward pass, gradients are there of the head, which
+    waits for the rest of the root, and of one layer, as computed and in the buffer that is reduced (in a pipeline only
+    as computed: then they are added to the others).
     Where matrices are fetched one by one (DeepSpeed), it is the largest one, what is fetched ahead, and its gradient,
     which is reduced where it is.
     """
     recipe, how = job.recipe, sharding(job.mesh, job.recipe)
     if how.gathers not in ("step", "pass"):
-        return 0.0
+        return 0.0, 0.0
     if recipe.prefetch_bytes is not None and how.again:
-        matrix = largest_matrix(job.model, job.mesh.tp)
-        return float(2 * matrix * parameter_bytes(recipe) + recipe.prefetch_bytes * min(recipe.gathers_ahead, 1))
+        matrix = float(largest_matrix(job.model, job.mesh.tp) * parameter_bytes(recipe))
+        return matrix + recipe.prefetch_bytes * min(recipe.gathers_ahead, 1), matrix
     layer = layer_parameters(job.model, job.mesh.tp)
     root = held.total - held.layers
     layers = min(held.layers, layer * (1 + recipe.gathers_ahead)) if how.again else held.layers
-    gathered = (root + layers) * parameter_bytes(recipe)
+    gathered = weight_bytes(job, replace(held, layers=layers))
     if not how.reduces_each:
-        return float(gathered)
+        return gathered, float(layer * parameter_bytes(recipe))
     head = held.head or min(root, head_parameters(job.model, job.mesh.tp))
-    return float(gathered + head * parameter_bytes(recipe) + layer * (parameter_bytes(recipe) + recipe.reduce_bytes))
+    return gathered, float(head * parameter_bytes(recipe) + layer * (parameter_bytes(recipe) + recipe.reduce_bytes))
 
 
 def largest_matrix(model: ModelShape, tp: int) -> int:
@@ -77,12 +89,17 @@ def largest_matrix(model: ModelShape, tp: int) -> int:
     return max(model.hidden * projections, model.hidden * model.ffn_hidden // tp, head_parameters(model, tp))
 
 
-def step_copy_bytes(job: MemoryJob, parameters: int) -> float:
-    """Single-precision copies of half-precision gradients that the optimiser step makes."""
-    recipe = job.recipe
+def step_copy_bytes(job: MemoryJob, parameters: int) -> tuple[float, float]:
+    """Single-precision copies of half-precision gradients that the optimiser step makes: one by one, and flat.
+
+    Those of single parameters find room where the activations were; a flat one of all of them is larger than any block
+    that these have left, and comes on top.
+    """
+    recipe, shards = job.recipe, sharding(job.mesh, job.recipe).shards
     if parameter_bytes(recipe) == 4 or BYTES_PER_ELEMENT[recipe.gradient_dtype] == 4:
-        return 0.0
-    return 4 * parameters / sharding(job.mesh, recipe).shards
+        return 0.0, 0.0
+    each = 4 * parameters / shards
+    return each, each if job.overheads.flat_gradients and recipe.zero_stage == 0 else 0.0
 
 
 def communicator_bytes(job: MemoryJob) -> float:

@@ -11,9 +11,10 @@ class StageMemory:
     """Bytes on one GPU of one pipeline stage.
 
     `recompute_bytes` is what one layer's recomputation rebuilds at a time; `gathered_bytes` the unsharded
-    parameters and gradients in use under ZeRO-3 (FSDP); `workspace_bytes` gradients of activations, fp32
+    parameters and gradients in use under ZeRO-3 (FSDP); `workspace_bytes` gradients of activations, and fp32
     copies of half-precision gradients at the optimiser step as far as they exceed the activations gone by
-    then, and allocator fragmentation.
+    then; `fragmentation_bytes` what the allocator holds in excess. The backward pass of layers comes when the
+    logits of its microbatch are gone, so recomputation and workspace count as far as they exceed these.
     """
 
     stage: int
@@ -27,6 +28,7 @@ class StageMemory:
     communicators_bytes: float
     context_bytes: float
     workspace_bytes: float
+    fragmentation_bytes: float
 
     @property
     def items(self) -> dict[str, float]:
@@ -40,8 +42,18 @@ class StageMemory:
 
     @property
     def total_bytes(self) -> float:
-        """All items together."""
+        """All items together: what the driver shows (nvidia-smi)."""
         return sum(self.items.values())
+
+    @property
+    def reserved_bytes(self) -> float:
+        """What PyTorch's allocator has of it (max_memory_reserved): not the CUDA context, nor NCCL's buffers."""
+        return self.total_bytes - self.context_bytes - self.communicators_bytes
+
+    @property
+    def allocated_bytes(self) -> float:
+        """What tensors take (max_memory_allocated)."""
+        return self.reserved_bytes - self.fragmentation_bytes
 
     @property
     def largest_item(self) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from traincast.mesh.families import CommunicatorCount, count_communicators, families_of, family_groups
+from traincast.mesh.families import CommunicatorCount, Family, count_communicators, families_of, family_groups
 from traincast.mesh.grid import Ints
 from traincast.mesh.holdings import Holding, ModelFacts, holdings, weight_shares
 from traincast.mesh.mesh import DENSE_AXES, EXPERT_AXES, Mesh
@@ -16,7 +16,11 @@ from traincast.mesh.submesh import SubMesh
 
 @dataclass(frozen=True)
 class Views:
-    """What to describe beside the grid itself. `nodes` is the node of every rank; by default they are filled evenly."""
+    """What to describe beside the grid itself. `nodes` is the node of every rank; by default they are filled evenly.
+
+    `groups` has the families whose groups the schedule makes otherwise than the mesh alone; with `interleaved` the last
+    stage sends on to the first.
+    """
 
     gpus_per_node: int = 8
     nodes: tuple[int, ...] | None = None
@@ -24,6 +28,7 @@ class Views:
     interleaved: bool = False
     sharding: SubMesh | None = None
     warnings: tuple[str, ...] = ()
+    groups: Mapping[str, Ints] = field(default_factory=dict)
 
     def nodes_of(self, mesh: Mesh) -> Ints:
         """The node of every rank, shape (world,)."""
@@ -52,9 +57,9 @@ def rank_columns(mesh: Mesh, nodes: Ints) -> dict[str, list[int]]:
     return columns
 
 
-def group_numbers(mesh: Mesh, name: str) -> list[int | None]:
+def group_numbers(mesh: Mesh, name: str, instead: Mapping[str, Ints] | None = None) -> list[int | None]:
     """The number of each rank's group in its family; None where it has none (embedding, middle stages)."""
-    groups = family_groups(mesh, name)
+    groups = family_groups(mesh, name, instead)
     numbers: list[int | None] = [None] * mesh.world
     for number, group in enumerate(groups.tolist()):
         for rank in group:
@@ -89,26 +94,26 @@ def describe(mesh: Mesh, views: Views) -> dict[str, Any]:
         "order": "-".join(mesh.axes),
         "sizes": {axis: getattr(mesh, axis) for axis in ("tp", "cp", "ep", "dp", "pp", "etp", "edp")},
         "axes": [dict(zip(("mesh", "axis", "size", "stride"), axis, strict=True)) for axis in axes_of(mesh)],
-        "families": {family.name: _family_payload(mesh, family.name, family.purpose) for family in families},
+        "families": {family.name: _family_payload(mesh, family, views) for family in families},
         "placement": _placement_payload(mesh, nodes, views),
-        "communicators": communicators_payload(count_communicators(mesh)),
+        "communicators": communicators_payload(count_communicators(mesh, views.groups)),
         "sharding": None if views.sharding is None else sharding_payload(views.sharding),
         "weights": [{**asdict(weight), "share": weight.share} for weight in weight_shares(mesh, views.model)],
         "warnings": list(views.warnings),
-        "ranks": _ranks_payload(mesh, nodes, views.model),
+        "ranks": _ranks_payload(mesh, nodes, views),
     }
 
 
-def _family_payload(mesh: Mesh, name: str, purpose: str) -> dict[str, Any]:
-    groups = family_groups(mesh, name)
-    return {"purpose": purpose, "count": len(groups), "size": groups.shape[1], "groups": groups.tolist()}
+def _family_payload(mesh: Mesh, family: Family, views: Views) -> dict[str, Any]:
+    groups = family_groups(mesh, family.name, views.groups)
+    return {"purpose": family.purpose, "count": len(groups), "size": groups.shape[1], "groups": groups.tolist()}
 
 
 def _placement_payload(mesh: Mesh, nodes: Ints, views: Views) -> dict[str, Any]:
     return {
         "gpus_per_node": views.gpus_per_node,
         "nodes": len(set(nodes.tolist())),
-        "families": {one.family: {**asdict(one), "tier": one.tier} for one in spreads(mesh, nodes)},
+        "families": {one.family: {**asdict(one), "tier": one.tier} for one in spreads(mesh, nodes, views.groups)},
         "stage_hops": [{**asdict(hop), "tier": hop.tier} for hop in stage_hops(mesh, nodes, views.interleaved)],
     }
 
@@ -122,9 +127,9 @@ def sharding_payload(sharding: SubMesh) -> dict[str, Any]:
     }
 
 
-def _ranks_payload(mesh: Mesh, nodes: Ints, model: ModelFacts) -> list[dict[str, Any]]:
+def _ranks_payload(mesh: Mesh, nodes: Ints, views: Views) -> list[dict[str, Any]]:
     columns = rank_columns(mesh, nodes)
-    numbers = {family.name: group_numbers(mesh, family.name) for family in families_of(mesh)}
+    numbers = {family.name: group_numbers(mesh, family.name, views.groups) for family in families_of(mesh)}
     return [
         {
             **{name: columns[name][rank] for name in ("rank", "gpu", "node")},
@@ -132,7 +137,7 @@ def _ranks_payload(mesh: Mesh, nodes: Ints, model: ModelFacts) -> list[dict[str,
             "groups": _row(numbers, rank),
             "holds": _held_payload(held),
         }
-        for rank, held in enumerate(holdings(mesh, model))
+        for rank, held in enumerate(holdings(mesh, views.model))
     ]
 
 

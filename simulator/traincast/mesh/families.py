@@ -1,5 +1,6 @@
 """The families of groups that training makes, and how many communicators they cost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -46,10 +47,15 @@ def families_of(mesh: Mesh) -> tuple[Family, ...]:
     return tuple(family for family in _ALL if family.kind != "expert" or mesh.has_expert_mesh)
 
 
-def family_groups(mesh: Mesh, name: str) -> Ints:
-    """All groups of one family, shape (count, size). Raises ShapeError for a name that is no family."""
+def family_groups(mesh: Mesh, name: str, instead: Mapping[str, Ints] | None = None) -> Ints:
+    """All groups of one family, shape (count, size): those in `instead` where it has the family, else the mesh's own.
+
+    Raises ShapeError for a name that is no family.
+    """
     if name not in FAMILIES:
         raise ShapeError(f"no family of groups is called {name!r}", fix=f"one of {', '.join(FAMILIES)}")
+    if instead and name in instead:
+        return instead[name]
     family = FAMILIES[name]
     if family.kind == "embedding":
         return mesh.embedding_groups()
@@ -101,13 +107,20 @@ class CommunicatorCount:
         return sum(count.singletons for count in self.families)
 
 
-def count_communicators(mesh: Mesh) -> tuple[CommunicatorCount, CommunicatorCount]:
+def count_communicators(
+    mesh: Mesh, instead: Mapping[str, Ints] | None = None
+) -> tuple[CommunicatorCount, CommunicatorCount]:
     """Two scopes: the four axes (dp, tp, pp, cp), and the full count.
 
     The full one adds DP-CP, model-parallel and embedding groups, and the expert mesh's where one was asked
-    for. Counting needs no groups: each family has world / size of them (embedding: one a pipeline).
+    for. Counting needs no groups: each family has world / size of them (embedding: one a pipeline). Families in
+    `instead` have the groups that stand there.
     """
-    counts = {family.name: _count(mesh, family) for family in families_of(mesh)}
+    own = instead or {}
+    counts = {
+        family.name: _counted(mesh, family, own[family.name]) if family.name in own else _count(mesh, family)
+        for family in families_of(mesh)
+    }
     four = tuple(counts[name] for name in FOUR_FAMILIES)
     rest = tuple(count for name, count in counts.items() if name not in FOUR_FAMILIES)
     return CommunicatorCount("four families", four), CommunicatorCount("full", (*four, *rest))
@@ -118,6 +131,13 @@ def _count(mesh: Mesh, family: Family) -> FamilyCount:
     groups = mesh.world // size
     size = min(size, 2) if family.kind == "embedding" else size
     return FamilyCount(family.name, groups, size, groups if family.twin else 0, _same_as(mesh, family, size))
+
+
+def _counted(mesh: Mesh, family: Family, groups: Ints) -> FamilyCount:
+    """The count of groups that a schedule makes otherwise than the mesh."""
+    count, size = groups.shape
+    same_as = "dp" if family.name == "dp-cp" and mesh.cp == 1 and size > 1 else None
+    return FamilyCount(family.name, count, size, count if family.twin else 0, same_as)
 
 
 def _same_as(mesh: Mesh, family: Family, size: int) -> str | None:

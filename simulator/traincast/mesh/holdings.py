@@ -16,11 +16,12 @@ Stages = Literal["every", "first", "last"]
 class ModelFacts:
     """What the shares depend on, as far as it is known.
 
-    `split` gives layers per chunk in pipeline order (length pp*vpp). Sizes that are None leave the local
-    shapes open; `experts` 0 is a dense model.
+    `split` gives layers per chunk in pipeline order (length pp*vpp), `parts` which of them each stage holds where that
+    is not one in pp. Sizes that are None leave the local shapes open; `experts` 0 is a dense model.
     """
 
     split: tuple[int, ...] | None = None
+    parts: tuple[tuple[int, ...], ...] | None = None
     hidden: int | None = None
     heads: int | None = None
     kv_heads: int | None = None
@@ -116,21 +117,30 @@ class Holding:
 
 def holdings(mesh: Mesh, model: ModelFacts) -> tuple[Holding, ...]:
     """What each rank holds, by rank. Raises ShapeError where the split is not one entry a chunk."""
-    chunks = None if model.split is None else _chunks(mesh, model.split)
+    chunks = None if model.split is None else _chunks(mesh, model.split, model.parts)
     shares = weight_shares(mesh, model)
     dense = mesh.coordinates()
     coordinates = {**dense, **(mesh.expert_coordinates() if model.experts else {})}
     parts = {weight.name: _part_numbers(weight, coordinates, mesh) for weight in shares}
-    ends: dict[Stages, int] = {"first": 0, "last": mesh.pp - 1}
+    ends = _ends(mesh, model.parts)
     held = []
     for rank, stage in enumerate(dense["pp"].tolist()):
         mine = {
             weight.name: (parts[weight.name][rank], weight.parts)
             for weight in shares
-            if ends.get(weight.stages, stage) == stage
+            if stage in ends.get(weight.stages, (stage,))
         }
         held.append(Holding(stage, None if chunks is None else chunks[stage], mine))
     return tuple(held)
+
+
+def _ends(mesh: Mesh, parts: tuple[tuple[int, ...], ...] | None) -> dict[Stages, tuple[int, ...]]:
+    """Stages that hold the first and the last part of the model."""
+    if parts is None:
+        return {"first": (0,), "last": (mesh.pp - 1,)}
+    last = max(max(held) for held in parts)
+    on = {part: tuple(stage for stage, held in enumerate(parts) if part in held) for part in (0, last)}
+    return {"first": on[0], "last": on[last]}
 
 
 def _part_numbers(weight: WeightShare, coordinates: dict[str, Ints], mesh: Mesh) -> list[int]:
@@ -141,10 +151,12 @@ def _part_numbers(weight: WeightShare, coordinates: dict[str, Ints], mesh: Mesh)
     return held
 
 
-def _chunks(mesh: Mesh, split: tuple[int, ...]) -> tuple[tuple[tuple[int, int], ...], ...]:
+def _chunks(
+    mesh: Mesh, split: tuple[int, ...], parts: tuple[tuple[int, ...], ...] | None
+) -> tuple[tuple[tuple[int, int], ...], ...]:
     if len(split) % mesh.pp:
         raise ShapeError(
             f"a split in {len(split)} chunks does not lie on pp {mesh.pp} stages",
             fix="the same chunks a stage",
         )
-    return stage_ranges(split, mesh.pp)
+    return stage_ranges(split, mesh.pp, parts)

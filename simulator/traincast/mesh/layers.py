@@ -43,11 +43,17 @@ def even_layers(layers: int, pp: int, vpp: int = 1) -> tuple[int, ...]:
     return (layers // chunks,) * chunks
 
 
-def stage_ranges(split: Sequence[int], pp: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Stage -> its chunks as (first layer, layer after the last); chunk i of `split` lies on stage i % pp."""
+def stage_ranges(
+    split: Sequence[int], pp: int, parts: Sequence[Sequence[int]] | None = None
+) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Stage -> its chunks as (first layer, layer after the last).
+
+    Chunk i of `split` lies on stage i % pp, unless `parts` says which ones each stage holds (a fold, or two copies).
+    """
     ends = list(accumulate(split))
     ranges = [(end - count, end) for end, count in zip(ends, split, strict=True)]
-    return tuple(tuple(ranges[stage::pp]) for stage in range(pp))
+    held = parts or [range(stage, len(split), pp) for stage in range(pp)]
+    return tuple(tuple(ranges[part] for part in mine) for mine in held)
 
 
 def run_lengths(split: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 """Where ranks sit: node of every rank, and which groups and neighbours leave a node."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,10 +60,12 @@ def nodes_of_ranks(mesh: Mesh, gpus_per_node: int) -> Ints:
     return mesh.physical(np.arange(mesh.world)) // gpus_per_node
 
 
-def spreads(mesh: Mesh, nodes: Ints) -> tuple[Spread, ...]:
-    """The spread of every family of the mesh; `nodes` is the node of every rank, shape (world,)."""
+def spreads(mesh: Mesh, nodes: Ints, instead: Mapping[str, Ints] | None = None) -> tuple[Spread, ...]:
+    """The spread of every family of the mesh; `nodes` is the node of every rank, shape (world,), and `instead` has
+    groups that are not the mesh's own."""
     return tuple(
-        spread(family.name, nodes[family_groups(mesh, family.name)], family.ring) for family in families_of(mesh)
+        spread(family.name, nodes[family_groups(mesh, family.name, instead)], family.ring)
+        for family in families_of(mesh)
     )
 
 

@@ -10,11 +10,15 @@ from traincast.errors import ShapeError, combined
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding. An `error` refuses the shape; a `warning` lets it pass, but is shown."""
+    """One finding. An `error` refuses the shape; a `warning` lets it pass, but is shown.
+
+    `names` are the settings that clash (as in `wording.NAMES`), the one to look at first in front.
+    """
 
     message: str
     fix: str
     severity: Literal["error", "warning"] = "error"
+    names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.message} (fix: {self.fix})"

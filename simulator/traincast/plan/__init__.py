@@ -3,7 +3,7 @@
 from traincast.plan.limits import Limit
 from traincast.plan.loads import KindLoad, LinkGroup, busiest, by_kind, job_loads
 from traincast.plan.placements import placements
-from traincast.plan.reach import REACHES, Reach, nodes_of, reaches
+from traincast.plan.reach import REACHES, Reach, Wiring, nodes_of, reaches, wiring_of
 from traincast.plan.search import Plan, PlanRow, Wish, distinct_orders, plan
 from traincast.plan.split import StagePace, balanced_stage_layers, stage_paces
 
@@ -16,6 +16,7 @@ __all__ = [
     "PlanRow",
     "Reach",
     "StagePace",
+    "Wiring",
     "Wish",
     "balanced_stage_layers",
     "busiest",
@@ -27,4 +28,5 @@ __all__ = [
     "plan",
     "reaches",
     "stage_paces",
+    "wiring_of",
 ]

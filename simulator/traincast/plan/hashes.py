@@ -21,8 +21,13 @@ class HashSpread:
     forecasts: tuple[Forecast, ...] = field(repr=False)
 
     def chosen(self) -> dict[str, tuple[int, Forecast]]:
-        """Seed and forecast of the best, the median (the lower of two) and the worst; of equal ones the lower seed."""
+        """Seed and forecast of the best, the median (the lower of two) and the worst; of equal ones the lower seed.
+
+        Where all seeds give the same step, none is the best or the worst: the median stands for all.
+        """
         rows = sorted(zip(self.seeds, self.forecasts, strict=True), key=lambda row: (row[1].step_time_s, row[0]))
+        if rows[0][1].step_time_s == rows[-1][1].step_time_s:
+            return {"median": rows[0]}
         return {"best": rows[0], "median": rows[(len(rows) - 1) // 2], "worst": rows[-1]}
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,5 +45,6 @@ class HashSpread:
 def over_seeds(scenario: "Scenario", flows: int, seeds: Sequence[int], engine: Engine = "des") -> HashSpread:
     """Forecasts a step under each seed. Raises UserError where the scenario asks for what cannot be."""
     spreads = [Spread("ecmp", seed, flows) for seed in seeds]
-    forecasts = tuple(forecast_with_losses(scenario, engine=engine, sharing=spread) for spread in spreads)
+    alone = len(spreads) == 1  # what each defect costs alone is told of one seed, not of a range
+    forecasts = tuple(forecast_with_losses(scenario, engine=engine, sharing=one, alone=alone) for one in spreads)
     return HashSpread(flows, tuple(seeds), forecasts)

@@ -15,6 +15,7 @@ from traincast.lower.sharded import sharding_of
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import stage_traffic
+from traincast.model.context import HEADS
 from traincast.topology.loads import KINDS, FamilyTraffic, LinkLoads, link_loads
 
 Ints = npt.NDArray[np.int64]
@@ -70,7 +71,8 @@ def family_traffic(job: Job, spans: RankSpans) -> tuple[FamilyTraffic, ...]:
     """What the groups of each family send in a step; `pp` has the messages of both directions.
 
     Bytes go by stage: they depend on nothing that tells the ranks of a stage apart. The all-reduce of tied embeddings
-    is there (`embedding`).
+    is there (`embedding`). Collectives go round their groups as rings; exchanges of heads go from every rank to each
+    other one (NCCL sends and receives, `costs.collectives.exchange`).
     """
     books = CostBooks(job, chunk_parts(job), take_seats(job, spans))
     totals: dict[str, Floats] = {}
@@ -83,9 +85,18 @@ def family_traffic(job: Job, spans: RankSpans) -> tuple[FamilyTraffic, ...]:
         if name in totals and name != "next":
             groups = spans.groups[name]
             sent_bytes = totals[name][stage_of[groups[:, 0]]]
-            found.append(FamilyTraffic(name, job.mesh.physical(groups), sent_bytes))
+            ring = FamilyTraffic(name, job.mesh.physical(groups), sent_bytes)
+            found.append(_exchange(ring) if name == HEADS else ring)
     messages = _messages(job, spans, totals)
     return (*found, messages) if messages is not None else tuple(found)
+
+
+def _exchange(ring: FamilyTraffic) -> FamilyTraffic:
+    """The same bytes as messages between all pairs of a group: a rank of n sends each other one 1 / (n - 1) of them."""
+    size = ring.groups.shape[1]
+    sender, receiver = np.nonzero(~np.eye(size, dtype=np.bool_))
+    pairs = np.stack([ring.groups[:, sender], ring.groups[:, receiver]], axis=-1).reshape(-1, 2)
+    return FamilyTraffic(ring.name, pairs, np.repeat(ring.group_bytes / (size - 1), len(sender)), ring=False)
 
 
 def _messages(job: Job, spans: RankSpans, totals: Mapping[str, Floats]) -> FamilyTraffic | None:

@@ -83,7 +83,7 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
 
 def _context_words(context: "ContextReport") -> str:
     """Whether the network keeps up with attention, and up to which cp it would."""
-    bound = f"{context.bound}-bound on cp {context.cp}"
+    bound = f"{context.bound}-bound on cp {context.cp}, paced by {context.gpu} (the group of rank {context.rank})"
     if context.pays_to_cp is None:
         return f"{bound}; attention outlasts the exchange at any cp"
     up_to = f"up to cp {context.pays_to_cp}" if context.pays_to_cp else "at no cp"
@@ -127,12 +127,20 @@ def published_pairs(forecast: "Forecast", published: Mapping[str, Any]) -> Itera
 
 def loss_table(degraded: "Degradation") -> Table:
     """The step on this cluster beside that on the clean one."""
-    rows = (
+    rows: tuple[tuple[object, ...], ...] = (
         ("step time, nothing wrong", _number(degraded.clean_step_time_s), "s"),
         ("step time here", _number(degraded.step_time_s), "s"),
         ("loss", _number(degraded.loss_s), "s"),
         ("loss", Cell(degraded.loss_percent, f"{degraded.loss_percent:+.2f}"), "%"),
     )
+    if len(degraded.defects) > 1:
+        rows += tuple(
+            (f"loss of {one.part} alone", _number(one.alone_loss_s), "s")
+            for one in degraded.defects
+            if one.alone_loss_s is not None
+        )
+        if degraded.sum_alone_s is not None:
+            rows += (("losses alone, added up", _number(degraded.sum_alone_s), "s"),)
     return Table("Degraded cluster", ("figure", "value", "unit"), rows)
 
 
@@ -160,13 +168,18 @@ def breakdown_table(forecast: "Forecast") -> Table:
 
 
 def traffic_table(forecast: "Forecast") -> Table:
-    """What one GPU sends along each axis in one step."""
+    """What a GPU sends along each axis in one step, mean over all; on a degraded cluster also the longest wait."""
+    most = forecast.degraded.most_exposed_s if forecast.degraded else {}
     rows = tuple(
-        (axis, round(row.calls), row.bytes_per_gpu / _GB, row.exposed_s, _percent(100 * row.cross_node_share))
+        (
+            *(axis, round(row.calls), row.bytes_per_gpu / _GB, row.exposed_s),
+            *((most[axis],) if axis in most else ()),
+            _percent(100 * row.cross_node_share),
+        )
         for axis, row in forecast.traffic.items()
     )
-    columns = ("axis", "calls", "GB per GPU", "exposed s", "across nodes %")
-    return Table("Traffic of one GPU in one step", columns, rows)
+    columns = ("axis", "calls", "GB per GPU", "exposed s", *(("exposed s, most of a GPU",) if most else ()))
+    return Table("Traffic of a GPU in one step, mean over all", (*columns, "across nodes %"), rows)
 
 
 def memory_table(forecast: "Forecast") -> Table:

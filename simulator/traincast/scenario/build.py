@@ -1,7 +1,6 @@
 """From checked sections to a Scenario: defaults, agreement of shape, model and batch, hardware that
 exists."""
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,14 +14,14 @@ from traincast.mesh import (
     balanced_layers,
     build_mesh,
     check_shape,
-    shape_warnings,
 )
 from traincast.model import ModelShape
 from traincast.model.shape import hidden_per_head
 from traincast.recipe import Recipe, TpOverlap
 from traincast.scenario import placement
+from traincast.scenario.checks import recipe_problems, schedule_errors, shape_problems
 from traincast.scenario.cluster import open_cluster
-from traincast.scenario.context import check_context, context_fields, context_key_problems, splits_blocks
+from traincast.scenario.context import check_context, context_fields, splits_blocks
 from traincast.scenario.schema import (
     BALANCED,
     BALANCED_WITH_EMBEDDING,
@@ -32,36 +31,12 @@ from traincast.scenario.schema import (
     ScenarioSection,
     TrainingSection,
 )
-from traincast.scenario.sharded import (
-    check_shard_groups,
-    sharding_assumptions,
-    sharding_fields,
-    sharding_problems,
-)
+from traincast.scenario.sharded import check_shard_groups, sharding_assumptions, sharding_fields
 from traincast.scenario.stack import with_stack_defaults
 from traincast.scenario.text import Keys, Places
 from traincast.scenario.types import ClusterSpec, Scenario
-from traincast.schedule import ANY_CHUNKS, SPLIT, TWO_CHUNKS, chunks_of_model, in_groups
-
-LONGEST_SPLIT = 16
-NEED_ASYNC = tuple(name for name in SPLIT if name != "zb-h1")
-"""Schedules that run ahead of what a blocking exchange lets them."""
-
-# message of a shape problem -> the key it is about
-_KEYS: tuple[tuple[str, Keys], ...] = (
-    (r"world|.*mesh would|tp \d|cp \d|pp \d", ("parallelism",)),
-    (r"\d+ heads do not divide over tp|kv_heads|ffn_hidden", ("parallelism", "tp")),
-    (r"stage_layers", ("training", "stage_layers")),
-    (r"\d+ layers do not divide", ("parallelism", "pp")),
-    (r"interleaving", ("parallelism", "vpp")),
-    (r"global batch", ("training", "global_batch")),
-    (r"sequence", ("training", "sequence")),
-    (r"order", ("parallelism", "order")),
-    (r"the placement", placement.KEYS),
-    (r"ep \d|\d+ experts", ("parallelism", "ep")),
-    (r"\d+ heads", ("model", "heads")),
-    (r"dp \d", ("parallelism", "dp")),
-)
+from traincast.scenario.wording import warning_text
+from traincast.schedule import SPLIT, TWO_CHUNKS, chunks_of_model, in_groups
 
 
 @dataclass(frozen=True)
@@ -90,7 +65,11 @@ def build(draft: Draft) -> Scenario:
     request = _request(section, model, len(seats or ()) if by_seats else _cluster_gpus(cluster), assumptions)
     if seats is not None:
         request = replace(request, placement=_placement(draft, request, seats))
-    problems += _shape_problems(request, draft.places) + _recipe_problems(section, draft.places)
+    schedule = section.training.schedule
+    problems += shape_problems(request, schedule, draft.places)
+    problems += recipe_problems(section, _with_chunks(section), draft.places)
+    if not problems:
+        problems += schedule_errors(schedule, request, draft.places)
     if problems:
         raise combined(problems)
     mesh = build_mesh(request)
@@ -109,7 +88,7 @@ def build(draft: Draft) -> Scenario:
         profile_name=section.profile,
         source=section.source,
         published=_published(section),
-        assumptions=(*assumptions, *shape_warnings(request)),
+        assumptions=(*assumptions, *(warning_text(one) for one in check_shape(request))),
         description=section.description,
     )
 
@@ -289,58 +268,6 @@ def _stage_layers(training: TrainingSection, shape: ParallelismSection, layers: 
             layers, shape.pp, chunks, embedding_as_layer=training.stage_layers == BALANCED_WITH_EMBEDDING
         )
     return cast("tuple[int, ...] | None", training.stage_layers)
-
-
-def _shape_problems(request: ShapeRequest, places: Places) -> list[UserError]:
-    errors = [found for found in check_shape(request) if found.severity == "error"]
-    return [
-        ShapeError(found.message, where=places.where(_key_of(found.message)), fix=_scenario_fix(found.fix, request))
-        for found in errors
-    ]
-
-
-def _key_of(message: str) -> Keys:
-    """The key that a shape problem is about."""
-    return next((keys for pattern, keys in _KEYS if re.match(pattern, message)), ("parallelism",))
-
-
-def _scenario_fix(fix: str, request: ShapeRequest) -> str:
-    """A fix in the words of a scenario file."""
-    before, asked, _ = fix.partition("uneven stages if you ask for them")
-    if asked and request.layers is not None:
-        split = list(balanced_layers(request.layers, request.pp, request.vpp))
-        return f"{before}training.stage_layers: {split if len(split) <= LONGEST_SPLIT else BALANCED}"
-    return fix
-
-
-def _recipe_problems(section: ScenarioSection, places: Places) -> list[UserError]:
-    """A schedule that the stages and chunks do not allow; a rate without its convention."""
-    shape, training, found = _with_chunks(section), section.training, sharding_problems(section.training, places)
-    found += context_key_problems(training, shape, places)
-    where = places.where(("training", "schedule"))
-    if training.schedule == "none" and shape.pp > 1:
-        found.append(ShapeError(f"schedule none has 1 stage, but pp is {shape.pp}", where=where, fix="schedule 1f1b"))
-    elif training.schedule == "interleaved" and shape.vpp == 1:
-        found.append(ShapeError("schedule interleaved, but vpp is 1", where=where, fix="vpp 2, or schedule 1f1b"))
-    elif training.schedule in TWO_CHUNKS:
-        if shape.pp == 1:
-            message = f"schedule {training.schedule} needs a pipeline, but pp is 1"
-            found.append(ShapeError(message, where=where, fix="pp 2 or more, or schedule none"))
-        elif shape.vpp != 2:
-            message = f"schedule {training.schedule} has 2 chunks a stage, but vpp is {shape.vpp}"
-            found.append(ShapeError(message, where=where, fix="vpp 2, or leave it out"))
-    elif training.schedule not in (None, *ANY_CHUNKS) and shape.vpp > 1:
-        message = f"schedule {training.schedule} has 1 chunk a stage, but vpp is {shape.vpp}"
-        found.append(ShapeError(message, where=where, fix="schedule interleaved, or vpp 1"))
-    if training.p2p == "blocking" and training.schedule in NEED_ASYNC:
-        message = f"schedule {training.schedule} deadlocks where every message is waited for"
-        fix = "async, or leave training.p2p out"
-        found.append(ShapeError(message, where=places.where(("training", "p2p")), fix=fix))
-    if section.published and section.published.tflops_per_gpu and not section.published.convention:
-        where = places.where(("published", "tflops_per_gpu"))
-        fix = "add convention: model, model_causal or hardware"
-        found.append(ScenarioError("a TFLOP/s figure needs its FLOP convention", where=where, fix=fix))
-    return found
 
 
 def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions: list[str]) -> Recipe:

@@ -2,13 +2,14 @@
 
 from typing import Any, Final
 
-from traincast.errors import ScenarioError, ShapeError, UserError, combined
+from traincast.errors import ScenarioError, UserError, combined
 from traincast.mesh import Mesh
-from traincast.mesh.contextchecks import context_problems
+from traincast.mesh.contextchecks import WITHOUT_HEADS, context_problems
 from traincast.model import ModelShape
 from traincast.recipe import Recipe
 from traincast.scenario.schema import ParallelismSection, TrainingSection
 from traincast.scenario.text import Places
+from traincast.scenario.wording import place_of, placed, scenario_fix, warning_text
 
 _DEFAULTS: Final = {"cp_kind": "ring", "cp_ulysses": 1, "cp_inner": "ulysses", "cp_balance": True, "cp_keep_kv": False}
 _ASSUMED: Final = ("cp_kind", "cp_balance")
@@ -23,25 +24,42 @@ def splits_blocks(training: TrainingSection, shape: ParallelismSection) -> bool:
 def context_key_problems(training: TrainingSection, shape: ParallelismSection, places: Places) -> list[UserError]:
     """Keys about a split that there is not, or not of this kind."""
     found: list[UserError] = []
-    for key in _DEFAULTS if shape.cp == 1 else ():
-        if getattr(training, key) is not None:
-            where = places.where(("training", key))
-            found.append(ScenarioError(f"training.{key} says nothing with cp 1", where=where, fix="leave it out"))
-    if training.cp_keep_kv and training.cp_kind != "allgather" and shape.cp > 1:
-        where = places.where(("training", "cp_keep_kv"))
-        message = f"training.cp_keep_kv says nothing with cp_kind {training.cp_kind or 'ring'}, which gathers nothing"
-        found.append(ScenarioError(message, where=where, fix="cp_kind allgather, or leave it out"))
-    for key in ("cp_balance", "cp_inner"):
-        if shape.cp > 1 and training.cp_kind == "ulysses" and getattr(training, key) is not None:
-            message = f"training.{key} says nothing with cp_kind ulysses, where every rank has whole sequences"
-            found.append(ScenarioError(message, where=places.where(("training", key)), fix="leave it out"))
+
+    def refuse(key: str, message: str, fix: str) -> None:
+        where = places.where(("training", key))
+        found.append(ScenarioError(message, where=where, fix=scenario_fix(fix, where)))
+
+    kind = training.cp_kind or "ring"
+    if shape.cp == 1:
+        for key in _DEFAULTS:
+            if getattr(training, key) is not None:
+                refuse(key, f"training.{key} says nothing with cp 1", f"leave training.{key} out, or cp 2 or more")
+        return found + _core_problems(training, shape, places)
+    if training.cp_keep_kv and kind != "allgather":
+        message = f"training.cp_keep_kv says nothing with cp_kind {kind}, which gathers nothing"
+        refuse("cp_keep_kv", message, "cp_kind allgather, or leave training.cp_keep_kv out")
+    if kind == "ulysses" and training.cp_balance is not None:
+        message = "training.cp_balance says nothing with cp_kind ulysses, where every rank has whole sequences"
+        refuse("cp_balance", message, "leave training.cp_balance out")
+    if training.cp_inner is not None and (kind == "ulysses" or kind in WITHOUT_HEADS):
+        why = "every rank has whole sequences" if kind == "ulysses" else "no rank exchanges heads"
+        message = f"training.cp_inner says nothing with cp_kind {kind}, where {why}"
+        refuse("cp_inner", message, "cp_kind usp, or leave training.cp_inner out")
+    return found + _core_problems(training, shape, places)
+
+
+def _core_problems(training: TrainingSection, shape: ParallelismSection, places: Places) -> list[UserError]:
+    """What is kept of attention, against how it is computed."""
+    found: list[UserError] = []
     where = places.where(("training", "recompute"))
     if training.recompute == "full_but_late_attention" and training.cp_balance is False and shape.cp > 1:
         message = "full_but_late_attention needs a part of both halves of the sequence on every rank"
-        found.append(ScenarioError(message, where=where, fix="leave cp_balance out, or recompute full_but_attention"))
+        fix = scenario_fix("leave training.cp_balance out, or recompute full_but_attention", where)
+        found.append(ScenarioError(message, where=where, fix=fix))
     if training.attention == "unfused" and training.recompute in ("full_but_attention", "full_but_late_attention"):
         message = f"recompute {training.recompute} keeps no scores, which unfused attention needs backward"
-        found.append(ScenarioError(message, where=where, fix="attention flash, or recompute full"))
+        fix = scenario_fix("attention flash, or recompute full", where)
+        found.append(ScenarioError(message, where=where, fix=fix))
     return found
 
 
@@ -60,8 +78,7 @@ def context_fields(training: TrainingSection, mesh: Mesh, assumptions: list[str]
 def check_context(model: ModelShape, mesh: Mesh, recipe: Recipe, places: Places) -> tuple[str, ...]:
     """Warnings; raises ShapeError, with its place, for a split that model and mesh do not allow."""
     found = tuple(context_problems(model, mesh, recipe))
-    where = places.where(("training", "cp_ulysses" if recipe.cp_ulysses > 1 else "cp_kind"))
-    errors = [ShapeError(one.message, where=where, fix=one.fix) for one in found if one.severity == "error"]
+    errors = [placed(one, place_of(one.names, places)) for one in found if one.severity == "error"]
     if errors:
         raise combined(errors)
-    return tuple(str(one) for one in found)
+    return tuple(warning_text(one) for one in found)

@@ -8,6 +8,7 @@ from traincast.mesh import Mesh
 from traincast.recipe import Recipe
 from traincast.scenario.schema import TrainingSection
 from traincast.scenario.text import Places
+from traincast.scenario.wording import scenario_fix
 
 _LEAST_STAGE: Final = {"fsdp_shard": 1, "reshard_after_forward": 3, "prefetch": 3, "prefetch_bucket": 3}
 """Keys that say nothing below a ZeRO stage."""
@@ -19,16 +20,15 @@ def sharding_problems(training: TrainingSection, places: Places) -> list[UserErr
     if training.offload_states == "parameters" and training.zero_stage < 3:
         message = f"parameters on the host are fetched for each pass, but zero_stage {training.zero_stage} fetches none"
         where = places.where(("training", "offload_states"))
-        found.append(ScenarioError(message, where=where, fix="zero_stage 3, or offload_states optimizer"))
-    return found + [
-        ScenarioError(
-            f"training.{key} says nothing with zero_stage {training.zero_stage}",
-            where=places.where(("training", key)),
-            fix=f"zero_stage {least}{' or more' if least < 3 else ''}, or leave it out",
-        )
-        for key, least in _LEAST_STAGE.items()
-        if getattr(training, key) is not None and training.zero_stage < least
-    ]
+        fix = scenario_fix("zero_stage 3, or offload_states optimizer", where)
+        found.append(ScenarioError(message, where=where, fix=fix))
+    for key, least in _LEAST_STAGE.items():
+        if getattr(training, key) is not None and training.zero_stage < least:
+            where = places.where(("training", key))
+            fix = f"zero_stage {least}{' or more' if least < 3 else ''}, or leave training.{key} out"
+            message = f"training.{key} says nothing with zero_stage {training.zero_stage}"
+            found.append(ScenarioError(message, where=where, fix=scenario_fix(fix, where)))
+    return found
 
 
 def sharding_fields(training: TrainingSection) -> dict[str, Any]:
@@ -67,4 +67,5 @@ def check_shard_groups(mesh: Mesh, recipe: Recipe, places: Places) -> None:
     try:
         sharding(mesh, recipe)
     except ShapeError as error:
-        raise ShapeError(error.message, where=places.where(("training", "fsdp_shard")), fix=error.fix) from error
+        where = places.where(("training", "fsdp_shard"))
+        raise ShapeError(error.message, where=where, fix=scenario_fix(error.fix or "", where)) from error

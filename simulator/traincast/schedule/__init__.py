@@ -8,6 +8,7 @@ from traincast.schedule.bubble import (
     held_chunks,
     in_flight,
     in_flight_bound,
+    passes_held,
 )
 from traincast.schedule.links import Links, StageLinks, links
 from traincast.schedule.placement import (
@@ -63,5 +64,6 @@ __all__ = [
     "model_parts",
     "neighbours",
     "parts_of",
+    "passes_held",
     "stages_of",
 ]

@@ -1,5 +1,7 @@
 """Textbook bubbles of pipeline schedules, and how many activations a schedule holds."""
 
+from collections.abc import Sequence
+
 from traincast.schedule.placement import BOTH_WAYS, family
 from traincast.schedule.times import EQUAL, PassTimes
 from traincast.schedule.types import Instruction, Schedule, ScheduleKey
@@ -83,28 +85,37 @@ def held(schedule: Schedule, after_input: float) -> tuple[float, ...]:
     The input gradient frees what only it needs. Of a layer's activations, 34 + 5 a s / h bytes a token and hidden
     unit, the weight gradients need 32: inputs and output gradients of its matrix products (Qi et al. 2023, Table 1).
     """
-    return tuple(max((sum(counts) for counts in _held(order, after_input)), default=0.0) for order in schedule)
+    return tuple(float(sum(counts)) for counts in held_chunks(schedule, after_input))
 
 
 def held_chunks(schedule: Schedule, after_input: float = 1.0) -> tuple[tuple[float, ...], ...]:
     """Per stage, microbatches held of each chunk at the stage's fullest moment (the first, if there are several)."""
-    return tuple(max(_held(order, after_input), key=sum, default=()) for order in schedule)
+    states = (passes_held(order) for order in schedule)
+    counts = ([tuple(w + after_input * d for w, d in zip(*state, strict=True)) for state in found] for found in states)
+    return tuple(max(found, key=sum, default=()) for found in counts)
 
 
-def _held(order: tuple[Instruction, ...], after_input: float) -> list[tuple[float, ...]]:
-    """Microbatches of each chunk that are held after each instruction."""
+def passes_held(order: Sequence[Instruction]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+    """The distinct states of a stage behind its instructions, in the order of their first appearance.
+
+    A state counts, for each chunk, microbatches between F and the input part of their backward (B in one piece, I, or a
+    B that a W follows), and those between the input part and W. What an instruction adds it holds while it runs, and
+    what it gives back it holds until its end, so that a stage never holds more than in the fullest of these states.
+    """
     followed_up = {(i.microbatch, i.chunk) for i in order if i.kind == "W"}
-    kept = [0.0] * (1 + max((i.chunk for i in order), default=0))
-    found = []
+    chunks = 1 + max((i.chunk for i in order), default=0)
+    waiting, due = [0] * chunks, [0] * chunks
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
     for i in order:
         if i.kind == "F":
-            kept[i.chunk] += 1.0
+            waiting[i.chunk] += 1
         elif i.kind == "W":
-            kept[i.chunk] -= after_input
+            due[i.chunk] -= 1
         else:
-            kept[i.chunk] -= 1.0 - after_input if (i.microbatch, i.chunk) in followed_up else 1.0
-        found.append(tuple(kept))
-    return found
+            waiting[i.chunk] -= 1
+            due[i.chunk] += (i.microbatch, i.chunk) in followed_up
+        found[tuple(waiting), tuple(due)] = None
+    return tuple(found)
 
 
 def in_flight_bound(key: ScheduleKey) -> tuple[int, ...]:
@@ -113,9 +124,10 @@ def in_flight_bound(key: ScheduleKey) -> tuple[int, ...]:
     Notes
     -----
     GPipe and looped breadth-first hold all. 1F1B: p - s. Interleaved 1F1B: 2 (p - s - 1) + (v - 1) p + 1 [1]. ZB-H1:
-    p v, as the first stage of 1F1B; ZB-H2: 2 p - 1; ZB-1p and ZB-2p: p and 2 p; ZB-V: 2 p halves [2]. DualPipe: p + 1,
-    DualPipeV: 2 p + 1 halves [3]. References: [1] SC21, section 2.2.2. [2] Qi et al. 2023, Table 2 and sections 3 and
-    6. [3] DeepSeek-V3 Technical Report, Table 2, and the DualPipe repository.
+    p v, as the first stage of 1F1B; ZB-H2: 2 p - 1; ZB-1p and ZB-2p: p and 2 p, where one between I and W counts as
+    the search was told (`after_input`); ZB-V: 2 p halves [2]. DualPipe: p + 1, DualPipeV: 2 p + 1 halves [3].
+    References: [1] SC21, section 2.2.2. [2] Qi et al. 2023, Table 2 and sections 3 and 6. [3] DeepSeek-V3 Technical
+    Report, Table 2, and the DualPipe repository.
     """
     name, p, m, v = key
     most = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from traincast.catalog import Catalog
 from traincast.topology.importers import matrix as topo
@@ -10,11 +10,8 @@ from traincast.topology.importers import ncclxml
 from traincast.topology.importers.facts import GpuFact, NicFact, NodeFacts, NvlinkFacts
 from traincast.topology.importers.matrix import TopoMatrix
 from traincast.topology.importers.ncclxml import XmlDevice, XmlSystem
-from traincast.topology.importers.pci import adapter_by_number, gpu_by_number
+from traincast.topology.importers.pci import MOST_LINKS, adapter_by_number, gpu_by_number
 from traincast.topology.importers.text import Problem
-
-# no GPU has more NVLinks than these; if the links to all peers were more, they go to a switch
-_MOST_LINKS: Final = 18
 
 T = TypeVar("T")
 
@@ -106,19 +103,24 @@ def _same_cpu(found: TopoMatrix, a: str, b: str) -> bool:
 
 
 def _matrix_nvlinks(found: TopoMatrix) -> tuple[NvlinkFacts, list[Problem]]:
-    """Links to a switch where each GPU would need more links than a GPU has to reach its peers directly."""
+    """Links to a switch where each GPU would need more links than a GPU has to reach its peers directly, and between
+    two GPUs that show all the links that a GPU has. With links down a GPU shows fewer to all others."""
     count = len(found.gpus)
     links = {(a, b): _bonded(found.relation(found.gpus[a], found.gpus[b])) for a, b in _pairs(range(count))}
     near = [sum(links[min(a, b), max(a, b)] for b in range(count) if b != a) for a in range(count)]
-    to_switch = [0] * count
+    to_switch, problems = [0] * count, []
     for members in _sets(range(count), lambda a, b: links[min(a, b), max(a, b)] > 0):
         sizes = {links[pair] for pair in _pairs(members)}
-        if len(members) > 2 and len(sizes) == 1 and max(near[a] for a in members) > _MOST_LINKS:
+        most = max(near[a] for a in members)
+        if min(sizes, default=0) and (most > MOST_LINKS if len(members) > 2 else most == MOST_LINKS):
             for a in members:
-                to_switch[a] = next(iter(sizes))
-    problems = []
+                to_switch[a] = max(links[min(a, b), max(a, b)] for b in members if b != a)
+            worn = [found.gpus[a] for a in members if to_switch[a] < max(sizes)]
+            if worn:
+                what = f"{', '.join(worn)} shows fewer NVLinks than the {max(sizes)} of others: some are down"
+                problems.append(Problem(found.name, 0, what))
     for a in range(count):
-        if not to_switch[a] and near[a] > _MOST_LINKS:
+        if not to_switch[a] and near[a] > MOST_LINKS:
             what = f"{found.gpus[a]} has {near[a]} NVLinks to its peers, more than any GPU: the relations are uneven"
             problems.append(Problem(found.name, 0, what))
     peers = tuple((a, b, n) for (a, b), n in links.items() if n and not (to_switch[a] and to_switch[b]))

@@ -10,9 +10,16 @@ import networkx as nx
 from traincast.catalog import Catalog, Gpu, Link, Nic
 from traincast.topology.graphform import NodeType, PartRow
 from traincast.topology.hostlist import compress_in_order
-from traincast.topology.importers.facts import GpuFact, NicFact, NodeFacts, with_nics
+from traincast.topology.importers.facts import GpuFact, NicFact, NodeFacts, NvlinkFacts, with_nics
 from traincast.topology.importers.net import Cable, wire_rows
-from traincast.topology.importers.pci import WITHOUT_NVLINK, gpu_by_evidence, most_common, nearest_nic
+from traincast.topology.importers.pci import (
+    MOST_LINKS,
+    NO_BRIDGE,
+    WITHOUT_NVLINK,
+    gpu_by_evidence,
+    most_common,
+    nearest_nic,
+)
 from traincast.topology.nodes import NodeDesign, NodeRequest, add_nodes, usual_node
 
 # GT/s -> generation, as the catalogue's links are named
@@ -140,19 +147,31 @@ def _assumed_gpu(facts: NodeFacts | None, hints: Hints, catalog: Catalog) -> tup
         return gpu_by_evidence(catalog, gbit_per_s=hints.gbit_per_s)
     links = 0
     if facts.nvlink is not None:
-        near = [0] * len(facts.gpus)
-        peers = [0] * len(facts.gpus)
-        for a, b, count in facts.nvlink.peers:
-            near[a], near[b] = near[a] + count, near[b] + count
-            peers[a], peers[b] = peers[a] + 1, peers[b] + 1
-        links = max((*near, *facts.nvlink.to_switch), default=0)
-        bridged = links and not facts.nvlink.to_switch and max(peers) == 1
+        links, most_peers = _links_of(facts.nvlink, len(facts.gpus))
+        bridged = links and links not in NO_BRIDGE and not facts.nvlink.to_switch and most_peers == 1
         if (bridged or (not links and not facts.nvlink.chips)) and len(facts.gpus) > 1:
             why = "NVLink bridges in pairs" if bridged else "no NVLink between the GPUs"
             return WITHOUT_NVLINK, f"a PCIe card: {why}"
     speed = max((gpu.gt_per_s for gpu in facts.gpus), default=0.0)
     rate = max((nic.port_bytes_per_s for nic in facts.nics), default=0.0) * 8 / 1e9 or hints.gbit_per_s
     return gpu_by_evidence(catalog, sm=facts.sm, links=links, gt_per_s=speed, gbit_per_s=rate)
+
+
+def _links_of(known: NvlinkFacts, gpus: int) -> tuple[int, int]:
+    """NVLinks of the GPU that has most, and the most peers that one is joined to directly.
+
+    What looks like more links than a GPU has goes to a switch; so do 6 to each of two peers, since a GPU with 12 links
+    has no more than 4 for each of three.
+    """
+    near, peers = [0] * gpus, [0] * gpus
+    for a, b, count in known.peers:
+        near[a], near[b] = near[a] + count, near[b] + count
+        peers[a], peers[b] = peers[a] + 1, peers[b] + 1
+    widest = max((count for _, _, count in known.peers), default=0)
+    direct = max(near, default=0)
+    if direct > MOST_LINKS or (widest == 6 and direct == 12):
+        direct = widest
+    return max((direct, *known.to_switch)), max(peers, default=0)
 
 
 def _from_design(design: NodeDesign) -> _Local:

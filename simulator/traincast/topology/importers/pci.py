@@ -29,8 +29,9 @@ _GPU_NUMBERS: Final = {
 }
 # compute capability -> the part that most nodes with it have
 _BY_SM: Final = {70: "V100-32GB-SXM", 80: "A100-80GB-SXM", 90: "H100-80GB-SXM", 100: "B200-180GB-SXM"}
-# NVLinks of a GPU that reach a switch or all peers -> likewise
+# NVLinks of a GPU that reach a switch or all peers -> likewise (nvlink_links of the catalogue's parts)
 _BY_LINKS: Final = {6: "V100-32GB-SXM", 8: "A800-80GB-SXM", 12: "A100-80GB-SXM", 18: "H100-80GB-SXM"}
+_LINKS_OF: Final = {6: "a V100 has", 8: "A800 and H800 have", 12: "an A100 has", 18: "H100, H200 and B200 have"}
 # the rate of its PCIe in GT/s -> likewise
 _BY_PCIE: Final = {8: "V100-32GB-SXM", 16: "A100-80GB-SXM", 32: "H100-80GB-SXM", 64: "B300-SXM"}
 # raw rate of a node's NICs in Gbit/s -> likewise
@@ -47,6 +48,11 @@ _ADAPTER_NUMBERS: Final = {
     ("1d0f", "efa1"): 100.0,
     ("1d0f", "efa2"): 200.0,
 }
+MOST_LINKS: Final = 18
+"""No GPU has more NVLinks than these."""
+NO_BRIDGE: Final = (6, 18)
+"""Links between two GPUs that no bridge of PCIe cards has, so they are all links of a GPU on a board: bridges have 2
+or 4 links, and a card up to three of 4 (NVIDIA A100 80GB PCIe product brief)."""
 WITHOUT_NVLINK: Final = "A100-80GB-PCIe"
 ANY_GPU: Final = "H100-80GB-SXM"
 
@@ -102,7 +108,7 @@ def gpu_by_evidence(
     """A likely GPU where no file names it, and what speaks for it."""
     for table, value, why in (
         (_BY_SM, sm, f"compute capability {sm}"),
-        (_BY_LINKS, links, f"{links} NVLinks a GPU"),
+        (_BY_LINKS, links, f"{links} NVLinks a GPU, as {_LINKS_OF.get(links, '')}"),
         (_BY_PCIE, round(gt_per_s), f"PCIe links of {gt_per_s:g} GT/s"),
         (_BY_NIC, round(gbit_per_s), f"NICs of {gbit_per_s:g} Gbit/s"),
     ):

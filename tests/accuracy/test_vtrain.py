@@ -1,0 +1,60 @@
+"""vTrain's measured shapes (MICRO 2024; VIA-Research/vTrain, data): 73 on up to 512 GPUs, 740 on one node."""
+
+from statistics import fmean
+
+import pytest
+
+from traincast.validate import published_files, read_published
+from traincast.validate.report import ValidationReport, validate_rows
+from traincast.validate.score import FamilyScore
+
+
+def _report(family: str) -> ValidationReport:
+    return validate_rows(read_published(published_files(), [family]))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> FamilyScore:
+    return _report("vtrain").families[0]
+
+
+def test_shapes_over_nodes_are_within_8_percent(cluster: FamilyScore) -> None:
+    """No row told a constant; 7.7 %, the null forecast 19.8 %."""
+    assert (cluster.scored, cluster.fitted) == (73, 0)
+    assert cluster.mape_pct is not None
+    assert cluster.mape_pct <= 8.0
+
+
+def test_shapes_over_nodes_are_in_order(cluster: FamilyScore) -> None:
+    """Over both models together."""
+    assert cluster.spearman is not None
+    assert cluster.spearman >= 0.9
+
+
+@pytest.mark.xfail(
+    reason="16 % on 39.1B, and a rank correlation of 0.69 there: rows of TP 2 (all six) and some of TP 4 ran 10 to 35 "
+    "percent slower than neighbours of the same messages, without a pattern in batch, stages or bytes",
+    strict=True,
+)
+def test_the_best_shape_is_within_3_percent_of_the_measured_best(cluster: FamilyScore) -> None:
+    assert cluster.worst_regret_pct is not None
+    assert cluster.worst_regret_pct <= 3.0
+
+
+@pytest.mark.slow
+def test_one_node_at_hidden_2048_is_within_10_percent() -> None:
+    """7.2 %; seven constants told by every twelfth row, which are not scored here."""
+    family = "vtrain_single"
+    wide = {row.id for row in read_published(published_files(), [family]) if row.text("hidden") == "2048"}
+    rows = [row for row in _report(family).rows if row.id in wide and row.status == "scored"]
+    errors = [abs(row.error_pct) for row in rows if row.error_pct is not None]
+    assert len(errors) >= 340
+    assert fmean(errors) <= 10.0
+
+
+def test_the_rows_that_tell_one_node_are_every_twelfth() -> None:
+    """calibration/identify_vtrain.py: a rule, not a choice."""
+    from traincast.profile import load_profile
+
+    ids = sorted(row.id for row in read_published(published_files(), ["vtrain_single"]))
+    assert sorted(load_profile("a100-80gb-megatron-deepspeed").fitted_rows) == ids[::12]
