@@ -149,3 +149,14 @@ def test_a_fused_sum_reads_and_writes_the_main_gradient() -> None:
     assert fused == {8.0}
     own = layer(block(main_gradient_bytes=4, fused_accumulation=False))
     assert {op.out_bytes for op in own if isinstance(op, Gemm)} == {2.0}
+
+
+def test_fused_casts_leave_the_transposes() -> None:
+    """XLA makes a cast part of the kernel in front of it: on Hopper the transposed copies stay, on Blackwell nothing."""
+    t, h = BLOCK.tokens, BLOCK.hidden
+    hopper = casts(layer(block(fp8=True, fused_casts=True)))
+    assert hopper["attention.out.cast"] == pytest.approx(2 * t * h / 4)
+    assert hopper["mlp.up.cast.grad"] == pytest.approx(2 * t * h)
+    assert "mlp.down.cast.grad" not in hopper
+    assert hopper["mlp.down.transpose"] == pytest.approx(2 * t * h)
+    assert not casts(layer(block(fp8=True, fused_casts=True, fp8_transposes=False)))

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from on_gpu import machine_name
-from suite import judge as judging
 from suite.groups import measured_families, shape_of
-from suite.judge import judge, named, slow_again, throttled
 from suite.launch import LaunchError, find_launch, first_host, tasks_of_node
 from suite.meta import host_label, run_entry, safe_command, safe_environment, topology_text
 from suite.options import FULL_S, OPS, QUICK_S, OptionError, checked, parse, size_bytes
@@ -32,7 +30,8 @@ def plan(*arguments, world=8, gpu=True):
 
 def test_no_module_of_the_plan_needs_pytorch_or_the_simulator(checkout):
     """A compute node may have neither when a plan is made or judged; the suite never imports traincast."""
-    modules = "groups, stats, options, plan, judge, meta, launch, store, rows, startup".replace(" ", "").split(",")
+    modules = "groups, stats, options, plan, judge, meta, launch, store, progress, rows, startup"
+    modules = modules.replace(" ", "").split(",")
     script = f"import sys; sys.path.insert(0, 'calibration'); import suite.{', suite.'.join(modules)}\n"
     script += "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'traincast', 'numpy')])"
     modules.remove("rows")  # it needs the samples, whose module measures
@@ -256,67 +255,6 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
     assert path.read_text(encoding="utf-8") == "# a log\n"
 
 
-def kernel(slow="", slowest_us=2.0, **further):
-    params = {"slow_ranks": slow, "own_median_us": 1.0, "slowest_us": slowest_us, "compared": 4}
-    params["slowest_rank"] = int(slow.split()[0]) if slow else 0
-    return {
-        "kind": "kernel",
-        "op": "gemm",
-        "item": "x",
-        "time_us": 1.0,
-        "half_width": 0.01,
-        "params": params,
-        **further,
-    }
-
-
-HOSTS = ["host-a", "host-a", "host-b", "host-b"]
-
-
-def test_a_rank_that_is_slow_again_and_again_is_named():
-    """A rank is named from two thirds of three comparisons on; once is noise."""
-    assert slow_again([kernel("2"), kernel("2"), kernel()], 3, 2 / 3) == {2: 2.0}
-    assert slow_again([kernel("2"), kernel(), kernel()], 3, 2 / 3) == {}
-    assert slow_again([kernel("2"), kernel("2")], 3, 2 / 3) == {}
-    found = judge([kernel("2")] * 3, HOSTS, [], 0.02)
-    assert [problem["what"] for problem in found] == ["rank 2 on host-b computes 2.00 times slower"]
-
-
-def test_a_node_is_named_where_all_its_ranks_are_slow():
-    assert named({2: 1.5, 3: 2.0}, HOSTS) == [("node host-b (ranks 2 to 3)", "2.00 times slower")]
-    assert named({0: 1.5}, HOSTS) == [("rank 0 on host-a", "1.50 times slower")]
-    assert len(named({0: 1.5, 1: 1.5}, ["host-a", "host-a"])) == 2  # there is no other node to compare with
-
-
-def test_pairs_name_a_rank_that_both_neighbours_find_slow():
-    def pair(slow, width=0.01):
-        entry = kernel(slow, half_width=width)
-        return entry | {"kind": "collective", "params": entry["params"] | {"pattern": "pair"}}
-
-    found = judge([pair("0 1"), pair("1 2")], HOSTS, [], 0.02)
-    assert [problem["what"].split(" exchanges")[0] for problem in found] == ["rank 1 on host-a"]
-    assert judge([pair("0 1", width=0.5), pair("1 2")], HOSTS, [], 0.02) == []
-
-
-def test_throttling_shows_in_a_drift_or_in_what_the_gpu_says():
-    def product(time_us):
-        return {"kind": "kernel", "time_us": time_us, "params": {"pass": "reference"}}
-
-    assert throttled([product(100.0), product(102.0)], []) == []
-    assert "5% longer" in throttled([product(100.0), product(105.0)], [])[0]["what"]
-    state = {"throttle": "0x0000000000000004", "clock_mhz": "900", "most_clock_mhz": "1980", "temperature_c": "88"}
-    assert "900 of 1980 MHz" in throttled([], [state])[0]["what"]
-    assert throttled([], [state | {"throttle": judging._COOL[0]}]) == []
-
-
-def test_unstable_short_and_wrong_measurements_are_counted():
-    found = judge([kernel(flags=["unstable"], half_width=0.4), kernel(flags=["too_short"]), kernel()], HOSTS, [], 0.02)
-    assert [problem["kind"] for problem in found] == ["unstable", "too_short"]
-    assert found[0]["what"].startswith("1 of 3 measurements did not reach a half width of 2%; worst x, half width 40%")
-    wrong = judge([kernel(wrong=3.0)], HOSTS, [], 0.02)
-    assert wrong[0] == {"kind": "wrong", "what": "gemm gave 3 wrong elements (x)"}
-
-
 def test_keys_stay_the_same_from_run_to_run():
     """--resume lives on them."""
     item = Item(1, "collectives", "all_reduce", "tp", "alone", "fp32", 1024)
@@ -329,8 +267,8 @@ def test_a_measured_step_becomes_a_scenario_that_can_be_forecast(tmp_path):
     size = SimpleNamespace(layers=12, hidden=2048, heads=16, vocab=51200, sequence=2048, microbatch=4, microbatches=2)
     for gpu in ("NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA H100 80GB HBM3"):
         path = tmp_path / "step.yaml"
-        path.write_text(scenario_text(size, gpu, 123456.0, True), encoding="utf-8")
-        found = forecast(load_scenario(path))
-        assert found.step_time_s > 0
+        for dtype in ("bf16", "fp16"):
+            path.write_text(scenario_text(size, gpu, 123456.0, dtype), encoding="utf-8")
+            assert forecast(load_scenario(path)).step_time_s > 0
     assert set(CATALOGUE.values()) <= set(load_catalog().gpus)
     assert machine_name("NVIDIA H100 80GB HBM3") == "nvidia-h100-80gb-hbm3"

@@ -1,5 +1,6 @@
 """`traincast validate`: published measurements against forecasts."""
 
+import os
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,9 @@ import typer
 
 from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, progress, remark
 from traincast.errors import UsageError
+
+_MANY = 200
+"""Rows from which on more than one process pays."""
 
 
 def validate(
@@ -27,6 +31,10 @@ def validate(
         bool,
         typer.Option("--collectives", help="Measured collectives in place of training steps (curves of nccl-tests)."),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("-j", "--jobs", min=1, help="Processes that share the rows; by default one a core, up to eight."),
+    ] = None,
     fmt: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -46,7 +54,7 @@ def validate(
 
     rows = read_published(files or published_files(), families=tuple(family or ()))
     with progress("rows", len(rows)) as advance:
-        report = validate_rows(rows, advance)
+        report = validate_rows(rows, advance, processes=_processes(jobs, len(rows)))
     emit(report.as_dict(), validation_tables(report, chosen_format(fmt, output)), fmt, output)
     for line in report.failures:
         remark(line)
@@ -55,6 +63,13 @@ def validate(
         remark(f"family {one.family}: mean error {one.mape_pct:.1f} % is above {max_mape:g} %")
     if report.failures or above:
         raise typer.Exit(1)
+
+
+def _processes(asked: int | None, rows: int) -> int:
+    """As many as asked for; else one a core for tables that take longer than a process takes to start."""
+    if asked is not None:
+        return asked
+    return min(os.cpu_count() or 1, 8) if rows >= _MANY else 1
 
 
 def _collectives(files: list[Path] | None, max_mape: float | None, fmt: str | None, output: Path | None) -> None:

@@ -146,7 +146,8 @@ class Block:
     With `fused_loss` one kernel passes over the half-precision logits twice, and one writes their gradient over them.
     With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
     (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8
-    (`model.linear`), and need transposes where `fp8_transposes`.
+    (`model.linear`), and need transposes where `fp8_transposes`; `fused_casts`: a cast is part of the kernel that makes
+    the tensor (XLA).
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -170,6 +171,7 @@ class Block:
     split_tp: bool = False
     fp8: bool = False
     fp8_transposes: bool = True
+    fused_casts: bool = False
     cp: int = 1
     context: Context = Context()
 

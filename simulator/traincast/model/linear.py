@@ -11,7 +11,9 @@ dimension contiguous, so that each tensor is needed transposed as well (`fp8_tra
 order). Bytes for each element, where half precision has none: an activation or a gradient that one kernel reads (2)
 and writes twice (1 + 1): 4; one that is cast (2 + 1) before it is gathered, and transposed (1 + 1) behind: 3 on this
 rank's share and 2 on the whole. A norm writes fp8 itself (one byte less), and its output is transposed in the backward
-pass (2). What is gathered is fp8, what is reduced is not. Weights are cast once a step, not once a microbatch. The core
+pass (2). What is gathered is fp8, what is reduced is not. A compiler that fuses casts into the kernels in front of them
+(XLA, `fused_casts`) leaves of all this the transposes: the byte that it writes is one that half precision writes, too.
+Weights are cast once a step, not once a microbatch. The core
 of attention and the head stay in half precision.
 
 References
@@ -64,9 +66,11 @@ def _splits(block: Block) -> bool:
 
 
 def _cast(block: Block, name: str, elements: float, *, transposed: bool) -> tuple[Operator, ...]:
-    """A cast to fp8 in one kernel, with the transpose where that is asked for and needed."""
-    each = CAST_TRANSPOSED if transposed and block.fp8_transposes else CAST
-    return (MemoryBound(name, each * elements),) if block.fp8 else ()
+    """A cast to fp8 in one kernel, with the transpose where that is asked for and needed; fused, the transpose alone."""
+    transposes = transposed and block.fp8_transposes
+    if block.fused_casts:
+        return _transpose(block, name, elements) if transposes else ()
+    return (MemoryBound(name, (CAST_TRANSPOSED if transposes else CAST) * elements),) if block.fp8 else ()
 
 
 def _transpose(block: Block, name: str, elements: float) -> tuple[Operator, ...]:

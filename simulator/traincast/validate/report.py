@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from traincast.memory import MemoryEstimate
 
 _BATCH = 256
+_SHARE = 64
+"""Rows that a process takes at a time."""
 _INTERNAL = "the program failed"
 
 
@@ -78,23 +80,51 @@ def read_published(paths: Iterable[Path], families: Sequence[str] = ()) -> tuple
 
 
 def validate_rows(
-    rows: Sequence[PublishedRow], advance: Callable[[int], object] = lambda done: None
+    rows: Sequence[PublishedRow], advance: Callable[[int], object] = lambda done: None, *, processes: int = 1
 ) -> ValidationReport:
-    """Forecasts every row that can be, and scores families. `advance` is told how many more rows are done."""
+    """Forecasts every row that can be, and scores families. `advance` is told how many more rows are done.
+
+    With more than one process the rows are shared out; the report is the same.
+    """
+    first: dict[str, PublishedRow] = {}
+    once = [first.setdefault(row.id, row) is row for row in rows]
+    new = [row for row, is_new in zip(rows, once, strict=True) if is_new]
+    advance(len(rows) - len(new))
+    found = iter(_shared_out(new, advance, processes) if processes > 1 else _forecast(new, advance))
+    scores = [
+        next(found) if is_new else _without_forecast(_twice(row, first[row.id]), ())
+        for row, is_new in zip(rows, once, strict=True)
+    ]
+    failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
+    families = with_regret(family_scores(scores), studies_of(scores, rows))
+    return ValidationReport(tuple(scores), families, failures)
+
+
+def _forecast(rows: Sequence[PublishedRow], advance: Callable[[int], object] = lambda done: None) -> list[RowScore]:
+    """Scores of rows, in their order; programs of many rows run together."""
     scores: list[RowScore] = []
     waiting: list[Prepared] = []
-    first: dict[str, PublishedRow] = {}
     for row in rows:
-        before = first.setdefault(row.id, row)
-        waiting.append(prepare_row(row) if before is row else _twice(row, before))
+        waiting.append(prepare_row(row))
         advance(1)
         if sum(len(one.options) for one in waiting) >= _BATCH:
             scores += _finish(waiting)
             waiting = []
-    scores += _finish(waiting)
-    failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
-    families = with_regret(family_scores(scores), studies_of(scores, rows))
-    return ValidationReport(tuple(scores), families, failures)
+    return scores + _finish(waiting)
+
+
+def _shared_out(rows: Sequence[PublishedRow], advance: Callable[[int], object], processes: int) -> list[RowScore]:
+    """As `_forecast`, over processes: neighbouring rows, which share schedules and clusters, stay together."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    parts = [rows[i : i + _SHARE] for i in range(0, len(rows), _SHARE)]
+    scores: list[RowScore] = []
+    with ProcessPoolExecutor(min(processes, max(len(parts), 1)), get_context("spawn")) as pool:
+        for found in pool.map(_forecast, parts):
+            scores += found
+            advance(len(found))
+    return scores
 
 
 def _twice(row: PublishedRow, before: PublishedRow) -> Prepared:
