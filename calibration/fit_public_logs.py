@@ -26,7 +26,7 @@ from traincast.calibration.network_model import Setting, points_of, setting_of
 from traincast.calibration.place import NoPlaceError
 from traincast.calibration.profile_file import Heading, Written, profile_text, traits_of, with_intervals
 from traincast.profile import Profile, load_profile, profiles_dir
-from traincast.validate.collectives import fitted_curves
+from traincast.validate.curves import fitted_curves
 
 MEASURED = Path(__file__).resolve().parent / "measured" / "collectives.csv"
 
@@ -40,6 +40,18 @@ ACROSS = (
     *("network.inter_latency", "network.inter_efficiency", "network.wire_efficiency", "network.inter_mixing"),
     *("network.hop", "network.ring_hop", "network.ring_overlap"),
 )
+
+NEUTRAL = (
+    Written("network.inter_latency", 1.0, "assumed", "NCCL's own latencies: no log of one node tells it"),
+    Written("network.inter_efficiency", 1.0, "assumed", "NCCL's own bandwidths: no log of one node tells it"),
+    Written("network.inter_mixing", 0.0, "assumed", "no log of one node tells it"),
+)
+"""What a node's profile hands on to fits across nodes. The profiles of stacks were identified from 2 and 4 nodes; from
+their values a fit on 2 nodes would know something of the 4 nodes that are held out."""
+
+P4_TEXT = "floors of 161 and 175 us on two p4 nodes against 32 on InfiniBand, two hops (public logs)"
+P5_TEXT = "floor of 65 us on two p5 nodes against 25 on InfiniBand, two hops (public logs)"
+P4_HOP, P5_HOP = (Written("network.hop", s, "derived", text) for s, text in ((65e-6, P4_TEXT), (20e-6, P5_TEXT)))
 
 A100 = ("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM")
 H100 = ("H100-80GB-SXM", "H800-80GB-SXM", "H100-96GB-SXM-500W")
@@ -70,12 +82,13 @@ FABRICS = (
         "a100-node",
         "A100-80GB-SXM",
         "a100-80gb-sxm",
-        "NVLink 3 and NVSwitch inside the node; across nodes as a100-80gb-sxm",
+        "NVLink 3 and NVSwitch inside the node; across nodes NCCL's own figures",
         A100,
         ("node",),
         (r"a100_sxm_[28]g_.*_aic.*", r"abci_a_8g_all_reduce", r"a100_8g_vtrain", r"a100_8g_stas"),
         traits={"nccl": "2.8"},
         launch="thread",
+        stated=NEUTRAL,
     ),
     Fabric(
         "a100-azure-ndv4",
@@ -115,24 +128,18 @@ FABRICS = (
         "AWS p4d and p4de: 4 EFA adapters of 100 Gbit/s a node",
         A100,
         ("aws", "efa-4x100", "efa"),
-        stated=(
-            Written(
-                "network.hop",
-                65e-6,
-                "derived",
-                "floors of 161 and 175 us on two p4 nodes against 32 on InfiniBand, two hops (public logs)",
-            ),
-        ),
+        stated=(P4_HOP,),
     ),
     Fabric(
         "v100-node",
         "V100-16GB-SXM",
         "v100-sxm",
-        "NVLink 2 mesh inside the node; across nodes as v100-sxm",
+        "NVLink 2 mesh inside the node; across nodes NCCL's own figures",
         V100,
         ("node", "fabric"),
         (r"abci_v_4g_all_reduce", r"v100_[28]g_vtrain"),
         launch="process",
+        stated=NEUTRAL,
     ),
     Fabric(
         "v100-edr2",
@@ -148,12 +155,13 @@ FABRICS = (
         "h100-node",
         "H100-80GB-SXM",
         "h100-80gb-sxm",
-        "NVLink 4 and NVSwitch with NVLink SHARP inside the node; across nodes as h100-80gb-sxm",
+        "NVLink 4 and NVSwitch with NVLink SHARP inside the node; across nodes NCCL's own figures",
         H100,
         ("node",),
         (r"h100_sxm_[28]g_.*_aic.*", r"h100_p5_1n"),
         traits={"nccl": "2.23"},
         launch="process",
+        stated=NEUTRAL,
     ),
     Fabric(
         "h100-ndr8",
@@ -183,14 +191,7 @@ FABRICS = (
         "AWS p5: 32 EFA adapters of 100 Gbit/s a node",
         H100,
         ("aws", "efa-32x100", "efa"),
-        stated=(
-            Written(
-                "network.hop",
-                20e-6,
-                "derived",
-                "floor of 65 us on two p5 nodes against 25 on InfiniBand, two hops (public logs)",
-            ),
-        ),
+        stated=(P5_HOP,),
     ),
     Fabric(
         "h100-a3mega",
@@ -320,7 +321,9 @@ def carried(fabric: Fabric) -> Iterator[Written]:
     for name, constants in fabric.carried.items():
         other = load_profile(name)
         for constant in constants:
-            yield Written(constant, other[constant], "derived", f"as measured on another GPU: profile {name}")
+            told = tuple(sorted(other.constants[constant].curves))
+            source = f"as measured on another GPU: profile {name}"
+            yield Written(constant, other[constant], "derived", source, curves=told)
     yield from fabric.stated
 
 
@@ -349,6 +352,7 @@ def text_of(fabric: Fabric, found: Fit | None) -> str:
         fabrics=fabric.tags,
         launch=fabric.launch,
         fitted_curves=() if found is None else tuple(found.errors_by_group()),
+        correlations=() if found is None else found.correlated,
         comments=("Written by calibration/fit_public_logs.py; kernels and host as in the profile it inherits.",),
     )
     return profile_text(head, constants, {})

@@ -6,8 +6,9 @@ the rates that a stack reaches of it, and never more than three of them:
 1. llm-foundry on A100 (80 and 40 GB): products, memory-bound kernels, fused attention (FlashAttention-1: equal rates
    for heads of 64 and 128 columns), from every fifth row;
 2. llm-foundry on H100: the same;
-3. torchtitan on A100 and on H100: products and memory-bound kernels, from three and two rows; fused attention is
-   PyTorch's FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py);
+3. torchtitan on A100 and on H100: products and memory-bound kernels, from two rows each; fused attention is PyTorch's
+   FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py); how its asynchronous TP overlaps, from a pair of
+   rows that differ in nothing else;
 4. torchtitan on B200: products, from the one bf16 row there is;
 5. InternEvo on A100: products, and the network share of gradient groups beside TP 2, from four rows;
 6. DeepSpeed ZeRO-3 as in SC21 Table 2: the share of the network that its gathers and reductions reach, from two rows.
@@ -28,8 +29,10 @@ from traincast.validate.report import prepare_row
 WGRAD_RATIO, BACKWARD_RATIO = 0.95, 0.86
 """Rates of weight-gradient products to others (identify_a100.py step 1), of backward attention to forward (Dao)."""
 
-TORCHTITAN_A100 = ("titan-old-0005", "titan-old-0009", "titan-old-0012")
+TORCHTITAN_A100 = ("titan-old-0005", "titan-old-0012")
 TORCHTITAN_H100 = ("titan-0019", "titan-0026")
+TORCHTITAN_OVERLAP = ("titan-0019", "titan-0020")
+"""The same 70B on the same 256 GPUs, without and with asynchronous TP; the first told rates as well."""
 TORCHTITAN_B200 = ("torchao-0004",)
 INTERNEVO = ("internevo_tp1_z8_8", "internevo_tp1_z-1_64", "internevo_tp2_z4_8", "internevo_tp2_z4_128")
 ZERO_3 = ("sc21_t2_ZeRO-3_174B_768", "sc21_t2_ZeRO-3_529B_1120")
@@ -141,6 +144,19 @@ def torchtitan_h100() -> dict[str, float]:
     return named(fit(rows, load_profile("h100-96gb-torchtitan2024"), rates, [0.55, 0.5]))
 
 
+def torchtitan_overlap() -> dict[str, float]:
+    """Step 3, asynchronous TP: by how many times the step without it is longer, measured and by way of overlapping.
+
+    The profile takes the way that comes nearest.
+    """
+    (without, with_it), measured = ready(TORCHTITAN_OVERLAP, ["torchtitan"])
+    profile = load_profile("h100-96gb-torchtitan2024")
+    (plain,) = step_times([without], profile)
+    ways = [replace(with_it, recipe=replace(with_it.recipe, overlap_tp=way)) for way in ("bulk", "split")]
+    bulk, split = plain / step_times(ways, profile)
+    return {"measured": measured[0] / measured[1], "bulk": bulk, "split": split}
+
+
 def torchtitan_b200() -> dict[str, float]:
     """Step 4."""
     rows = ready(TORCHTITAN_B200, ["torchao"])
@@ -165,7 +181,7 @@ STEPS = (foundry_a100, foundry_h100, torchtitan_a100, torchtitan_h100, torchtita
 
 def main() -> None:
     """Run the steps and print what they say."""
-    for step in STEPS:
+    for step in (*STEPS, torchtitan_overlap):
         for name, value in step().items():
             print(f"    {name:36s} {value:.4g}")
 

@@ -46,15 +46,16 @@ def main(arguments: Sequence[str]) -> int:
     names = ("layers", "hidden", "heads", "vocab", "sequence", "microbatch", "microbatches")
     size = Size(**{name: getattr(given, name) for name in names})
     try:
-        gpu = _measured(given, size, ["train_step.py", *arguments])
-    except (StoreError, OUT_OF_MEMORY) as error:
+        done = _measured(given, size, ["train_step.py", *arguments])
+    except (StoreError, OSError, MemoryError, OUT_OF_MEMORY) as error:
         print(f"train_step.py: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2
-    print(gpu, file=sys.stderr)
+    print(done, file=sys.stderr)
     return 0
 
 
 def _measured(given: argparse.Namespace, size: Any, command: Sequence[str]) -> str:
+    """Measures in a world of one process, which waits for nobody when something fails."""
     from suite.facts import facts_of, labelled
     from suite.gpt import Trainer
     from suite.groups import Shape
@@ -64,19 +65,18 @@ def _measured(given: argparse.Namespace, size: Any, command: Sequence[str]) -> s
     from suite.world import join, leave
 
     world = labelled(join(Launch(), None))
-    try:
-        facts = facts_of(world, Shape())
-        store = open_store(given.output, True, facts)
-        trainer = Trainer(size, world.device)
-        entries = _entries(world, trainer, given.steps)
-        store.write([run_entry(store.index, facts, command, os.environ)])
-        end = {"kind": "end", "measured": len(entries), "left_out": 0, "complete": True, "problems": []}
-        store.write([finished(entry, store.index) for entry in (*entries, end)])
-    finally:
-        leave(world)
+    facts = facts_of(world, Shape(), os.environ)
+    store = open_store(given.output, True, facts)
+    trainer = Trainer(size, world.device)
+    entries = _entries(world, trainer, given.steps)
+    end = {"kind": "end", "measured": len(entries), "left_out": 0, "complete": True, "problems": []}
+    index = store.index
+    lines = [run_entry(index, facts, command, os.environ), *(finished(entry, index) for entry in (*entries, end))]
+    store.write(lines)
     step_us = entries[0]["time_us"]
     scenario = given.output.with_name(f"{given.output.stem}-l{size.layers}h{size.hidden}.yaml")
-    scenario.write_text(scenario_text(size, facts["gpu"], step_us, world.gpu), encoding="utf-8")
+    scenario.write_text(scenario_text(size, facts["gpu"], step_us, trainer.dtype), encoding="utf-8")
+    leave(world)
     rate = size.flops() / (step_us * 1e-6) / 1e12
     return f"{step_us / 1e3:.2f} ms a step, {rate:.2f} TFLOP/s (model); forecast: traincast predict {scenario.name}"
 
@@ -86,22 +86,24 @@ def _entries(world: Any, trainer: Any, steps: int) -> list[dict[str, Any]]:
     from suite.plan import Item
     from suite.rows import timed
     from suite.sampling import Limits, sample
+    from suite.world import clock_tick_s
 
     size = trainer.size
     names = ("layers", "hidden", "heads", "vocab", "sequence", "microbatch", "microbatches")
     shape = {**{name: getattr(size, name) for name in names}, "parameters": trainer.parameters, "steps": steps}
-    limits = Limits(least=steps, most=4 * steps, seconds=120.0, sample_s=1e-6, most_inner=1)
+    tick_s = clock_tick_s(world.gpu)
+    limits = Limits(least=steps, most=4 * steps, seconds=120.0, sample_s=1e-6, most_inner=1, tick_s=tick_s)
     found = []
     for op, run in (("train_step", trainer.step), ("gradients", trainer.fresh_gradients)):
-        item = Item(1, "step", op, dtype="bf16" if world.gpu else "fp32", params=tuple(shape.items()))
+        item = Item(1, "step", op, dtype=trainer.dtype, params=tuple(shape.items()))
         entry = timed(item, "step", sample(world, run, limits, together=True), world.hosts)
         entry["flops_per_s"] = round(size.flops() / (entry["time_us"] * 1e-6), 1)
         found.append(entry | {"ranks": 1, "nodes": 1})
     return found
 
 
-def scenario_text(size: Any, gpu: str | None, step_us: float, mixed: bool) -> str:
-    """The measured step as a scenario of `traincast predict`."""
+def scenario_text(size: Any, gpu: str | None, step_us: float, dtype: str) -> str:
+    """The measured step as a scenario of `traincast predict`; `dtype`: that of the weights in the products."""
     known = next((name for words, name in CATALOGUE.items() if gpu and words in gpu), None)
     named = known or "A100-80GB-SXM  # no catalogue name is known for this device: put its own here"
     kind = f"{{name: GPT-small, hidden: {size.hidden}, layers: {size.layers}, heads: {size.heads}"
@@ -118,10 +120,10 @@ def scenario_text(size: Any, gpu: str | None, step_us: float, mixed: bool) -> st
             f"  global_batch: {size.microbatch * size.microbatches}",
             f"  microbatch: {size.microbatch}",
             f"  sequence: {size.sequence}",
-            f"  precision: {'bf16' if mixed else 'fp32'}",
+            f"  precision: {dtype}",
             "  recompute: none",
             "  attention: flash",
-            *(("  gradient_dtype: bf16",) if mixed else ()),
+            *((f"  gradient_dtype: {dtype}",) if dtype != "fp32" else ()),
             f"published: {{step_time: {step_us / 1e3:.4g} ms, source: measured by calibration/train_step.py}}",
             "",
         )

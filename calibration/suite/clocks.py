@@ -29,9 +29,7 @@ def busy_state(world: World, run: Run, uuid: str | None) -> dict[str, str]:
         run(i)
     world.synchronize()
     try:
-        asked = subprocess.Popen(
-            meta.state_command(uuid), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        asked = subprocess.Popen(meta.state_command(uuid), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     except OSError:
         return {}
     begin = time.perf_counter()

@@ -14,6 +14,10 @@ from suite.world import Run, World, l2_bytes
 ELEMENT_BYTES = 4
 _MOST_COPIES = 64
 _CHUNK = 2**22
+_CHECK_BYTES = 40 * _CHUNK
+"""What the check of a chunk takes: whole numbers of 8 bytes and what is made of them."""
+IN_PLACE = ("all_reduce", "broadcast")
+"""PyTorch leaves the result of these where the input stood."""
 _EXACT = 2**24
 """Whole numbers up to here are exact in fp32, so that a sum has one right value."""
 
@@ -53,6 +57,18 @@ def make_groups(families: dict[str, Groups], rank: int, create: Callable[[list[i
     return found
 
 
+def connect(world: World, members: dict[str, Member]) -> None:
+    """Uses the world's group and each of this rank's groups once.
+
+    NCCL connects a communicator at its first use, for which all of its ranks must come: messages between some of them
+    (pairs of an odd world, ends of a group) would else wait for the others, and the time would be in a measurement.
+    """
+    one = torch.zeros(1, device=world.device)
+    for group in (dist.group.WORLD, *(member.group for member in members.values())):
+        dist.all_reduce(one, group=group)
+    world.synchronize()
+
+
 def busbw_factor(op: str, ranks: int) -> float:
     """busbw / algbw, as nccl-tests defines it (doc/PERFORMANCE.md)."""
     if op == "all_reduce":
@@ -60,18 +76,40 @@ def busbw_factor(op: str, ranks: int) -> float:
     return (ranks - 1) / ranks if op in ("all_gather", "reduce_scatter", "alltoall") else 1.0
 
 
-def build(world: World, op: str, member: Member, wanted_bytes: int, pingpong: bool = False) -> Collective:
-    """Buffers and functions of one collective. Raises RuntimeError where the memory does not suffice."""
-    n = len(member.ranks)
-    split = op in ("all_gather", "reduce_scatter", "alltoall")
-    count = max(1, wanted_bytes // (ELEMENT_BYTES * n)) * n if split else max(1, wanted_bytes // ELEMENT_BYTES)
-    share = count // n
-    inputs = share if op == "all_gather" else count
-    outputs = {"all_reduce": 0, "broadcast": 0, "reduce_scatter": share}.get(op, count)
-    copies = min(_MOST_COPIES, max(1, math.ceil(2 * l2_bytes(world) / (ELEMENT_BYTES * (inputs + outputs)))))
-    fresh = [torch.zeros(inputs, device=world.device) for _ in range(copies)]
-    into = [torch.zeros(outputs, device=world.device) if outputs else one for one in fresh]
+@dataclass(frozen=True)
+class Layout:
+    """Elements of a collective: all of it as nccl-tests counts, and those of one input and one output buffer."""
 
+    count: int
+    inputs: int
+    outputs: int
+
+    def copies(self, world: World) -> int:
+        """Buffers to rotate over, so that none is found in the cache."""
+        each = ELEMENT_BYTES * (self.inputs + self.outputs)
+        return min(_MOST_COPIES, max(1, math.ceil(2 * l2_bytes(world) / each)))
+
+    def needed_bytes(self, world: World) -> int:
+        """Memory of all buffers, and of the check of a result."""
+        return self.copies(world) * ELEMENT_BYTES * (self.inputs + self.outputs) + _CHECK_BYTES
+
+
+def layout(op: str, ranks: int, wanted_bytes: int) -> Layout:
+    """Elements of a collective of about `wanted_bytes`: whole elements, equal shares."""
+    split = op in ("all_gather", "reduce_scatter", "alltoall")
+    each = ELEMENT_BYTES * ranks
+    count = max(1, wanted_bytes // each) * ranks if split else max(1, wanted_bytes // ELEMENT_BYTES)
+    share = count // ranks
+    outputs = {"all_reduce": 0, "broadcast": 0, "reduce_scatter": share}.get(op, count)
+    return Layout(count, share if op == "all_gather" else count, outputs)
+
+
+def build(world: World, op: str, member: Member, wanted_bytes: int, pingpong: bool = False) -> Collective:
+    """Buffers and functions of one collective; talks to nobody. Raises RuntimeError where memory does not suffice."""
+    shape = layout(op, len(member.ranks), wanted_bytes)
+    copies = shape.copies(world)
+    fresh = [torch.zeros(shape.inputs, device=world.device) for _ in range(copies)]
+    into = [torch.zeros(shape.outputs, device=world.device) if shape.outputs else one for one in fresh]
     run = _pingpong(fresh, into, member) if pingpong else _run(op, fresh, into, member)
 
     def prepare() -> None:
@@ -82,7 +120,7 @@ def build(world: World, op: str, member: Member, wanted_bytes: int, pingpong: bo
         fresh[0].zero_()  # sums that go on growing would end as infinities
         return found
 
-    return Collective(ELEMENT_BYTES * count, run, prepare, wrong)
+    return Collective(ELEMENT_BYTES * shape.count, run, prepare, wrong)
 
 
 def _run(op: str, fresh: list[torch.Tensor], into: list[torch.Tensor], member: Member) -> Run:

@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -22,11 +23,12 @@ from suite.launch import Launch
 FAILED = 3
 """Exit code of a process that ends because it, or another one, failed; 1 says that a result was wrong."""
 
+_LOST = ("Connection closed", "Connection reset", "imed out", "Broken pipe")
 _KEY = "traincast-suite/alarm"
 _GRACE_S = 2.0
 """The rank that failed ends first, so that a launcher names that one."""
 _REACH = timedelta(seconds=5)
-_LONG = timedelta(days=30)
+_LONG = timedelta(days=20)  # in milliseconds it fits in 31 bits
 
 
 @dataclass
@@ -52,10 +54,8 @@ class Watch:
             self.thread.join(_REACH.total_seconds())
 
     def _wait(self, store: Any) -> None:
-        try:
+        with suppress(RuntimeError):  # the process that keeps the store is gone: an alarm too
             store.wait([_KEY], _LONG)
-        except RuntimeError:
-            pass  # the process that keeps the store is gone: an alarm too
         if not self.leaving.is_set():
             time.sleep(_GRACE_S)
             os._exit(FAILED)
@@ -74,7 +74,7 @@ def sound(launch: Launch) -> bool:
         return False
 
 
-def abort(launch: Launch, error: BaseException) -> None:
+def abort(launch: Launch, error: BaseException) -> NoReturn:
     """Says on standard error what failed and ends this process, and through the alarm all others; does not return.
 
     What follows from another rank's failure (closed connections) is not said.
@@ -83,12 +83,15 @@ def abort(launch: Launch, error: BaseException) -> None:
         sound(launch)
     elif sound(launch):
         words = (str(error).strip() or "no message").splitlines()[0]
-        print(f"rank {launch.rank} failed: {type(error).__name__}: {words}", file=sys.stderr)
-        traceback.print_exception(error)
+        if any(sign in words for sign in _LOST):
+            print(f"rank {launch.rank} lost another process, which was killed or lost its network", file=sys.stderr)
+        else:
+            print(f"rank {launch.rank} failed: {type(error).__name__}: {words}", file=sys.stderr)
+            traceback.print_exception(error)
     sys.stderr.flush()
     os._exit(FAILED)
 
 
 def _client(launch: Launch) -> Any:
     """A connection of one's own: one that waits lets nobody else use it."""
-    return dist.TCPStore(launch.address, launch.port, is_master=False, wait_for_workers=False, timeout=_REACH)
+    return dist.TCPStore(str(launch.address), launch.port, is_master=False, wait_for_workers=False, timeout=_REACH)

@@ -67,7 +67,7 @@ def gemm(world: World, item: Item) -> Kernel:
     m, n, k = item.get("m"), item.get("n"), item.get("k")
     which = dict(item.params)["pass"]
     if item.dtype == "fp8":
-        return Kernel(_fp8(world, m, n, k), 2.0 * m * n * k)
+        return Kernel(_fp8(world, (m, n, k), which in ("forward", "reference")), 2.0 * m * n * k)
     dtype = DTYPES[item.dtype]
     width = dtype.itemsize
     copies = copies_of(world, width * (m * k + k * n + m * n))
@@ -82,7 +82,12 @@ def gemm(world: World, item: Item) -> Kernel:
     return Kernel(lambda i: torch.mm(left[i % copies], right[i % copies], out=out[i % copies]), 2.0 * m * n * k)
 
 
-def _fp8(world: World, m: int, n: int, k: int) -> Run:
+def _fp8(world: World, shape: tuple[int, int, int], fast: bool) -> Run:
+    """An fp8 product: A row by row, B column by column, whatever the pass, since Hopper multiplies no other layout.
+
+    `fast`: sums in the tensor cores' own precision, as Transformer Engine does forward and does not backward.
+    """
+    m, n, k = shape
     if not hasattr(torch, "_scaled_mm") or not world.gpu or torch.cuda.get_device_capability() < (8, 9):
         raise UnsupportedError("this device or PyTorch has no fp8 product")
     if m % 16 or n % 16 or k % 16:
@@ -90,10 +95,11 @@ def _fp8(world: World, m: int, n: int, k: int) -> Run:
     copies = copies_of(world, m * k + k * n + 2 * m * n)
     kind, one = torch.float8_e4m3fn, torch.ones((), device=world.device)
     left = random_copies(world, (m, k), kind, copies)
-    right = [one.t() for one in random_copies(world, (n, k), kind, copies)]
+    right = [other.t() for other in random_copies(world, (n, k), kind, copies)]
+    further: dict[str, Any] = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16, "use_fast_accum": fast}
 
     def run(i: int) -> None:
-        torch._scaled_mm(left[i % copies], right[i % copies], scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        torch._scaled_mm(left[i % copies], right[i % copies], **further)
 
     return run
 
@@ -203,11 +209,11 @@ def memory_bound(world: World, item: Item) -> Kernel:
 def adam(world: World, item: Item) -> Kernel:
     """One Adam step over fp32 parameters: 28 bytes each (parameter and both moments read and written, gradient read).
 
-    Fused on a GPU, foreach elsewhere.
+    Fused on a GPU, foreach elsewhere. Raises MemoryError where parameters, states and gradients do not fit.
     """
     count = item.get("parameters")
     if 20 * count > free_bytes(world):
-        raise UnsupportedError(f"Adam over {count} parameters does not fit in memory")
+        raise MemoryError(f"Adam over {count} parameters does not fit in memory")
     parts = [torch.nn.Parameter(torch.randn(count // 8, device=world.device)) for _ in range(8)]
     for part in parts:
         part.grad = torch.randn_like(part)
@@ -221,13 +227,13 @@ def launch(world: World, item: Item) -> Kernel:
     return Kernel(lambda i: one.add_(0.0), host=dict(item.params)["where"] == "host")
 
 
-def time_host(world: World, run: Run, rounds: int) -> list[float]:
-    """Seconds of the host a call, `rounds` times: 100 calls without waiting for the device (its queue holds 1024)."""
+def time_host(world: World, run: Run, rounds: int, calls: int) -> list[float]:
+    """Seconds of the host a call, `rounds` times: `calls` without waiting for the device (its queue holds 1024)."""
     found = []
     for number in range(rounds):
         world.synchronize()
         begin = time.perf_counter()
-        for i in range(100):
-            run(100 * number + i)
-        found.append((time.perf_counter() - begin) / 100)
+        for i in range(calls):
+            run(calls * number + i)
+        found.append((time.perf_counter() - begin) / calls)
     return found

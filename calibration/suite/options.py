@@ -15,6 +15,9 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "s
 QUICK_S, FULL_S = 150.0, 1800.0
 """Budgets; a quick run leaves half a minute of its three for the start of the processes."""
 
+GPU_WITHIN, CPU_WITHIN = 0.02, 0.1
+"""Stability where none is asked for: processes that share cores and a scheduler are not steady to 2 %."""
+
 LARGEST_BYTES = 2**42
 """Largest message that may be asked for."""
 
@@ -42,7 +45,11 @@ class Options:
     only: tuple[str, ...] = PARTS
     hidden: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
-    stability: float = 0.02
+    stability: float | None = None
+
+    def within(self, gpu: bool) -> float:
+        """Half width of the median that is asked for: what was given, else what such a machine can keep."""
+        return self.stability if self.stability is not None else GPU_WITHIN if gpu else CPU_WITHIN
 
 
 def size_bytes(text: str) -> int:
@@ -71,7 +78,7 @@ def checked(arguments: Sequence[str]) -> Options:
     budget_s = (QUICK_S if given.quick else FULL_S) if given.budget is None else given.budget
     if not (math.isfinite(budget_s) and budget_s > 0):
         raise OptionError(f"--budget: {budget_s:g} is no time; give a number of seconds above 0")
-    if not 0 < given.stability < 1:
+    if given.stability is not None and not 0 < given.stability < 1:
         raise OptionError(f"--stability: {given.stability:g} is no share; give one between 0 and 1, such as 0.02")
     _check_names("--only", given.only, PARTS)
     _check_names("--ops", given.ops, OPS)
@@ -127,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-o", "--output", type=Path, required=True, metavar="FILE", help="records are appended to FILE as they come")
     add("--quick", action="store_true", help="the most telling part, within three minutes on a node")
     add("--budget", type=float, metavar="SECONDS", help=f"default {FULL_S:.0f}, with --quick {QUICK_S:.0f}")
-    add("--resume", action="store_true", help="go on in FILE: what it holds is not measured again")
+    add("--resume", action="store_true", help="go on in FILE: what it holds and is stable is not measured again")
     add("--backend", choices=("nccl", "gloo"), help="default: nccl where there is a GPU, else gloo")
     for axis in ("tp", "cp", "pp", "dp", "ep", "etp"):
         add(f"--{axis}", type=int, metavar="N", help=argparse.SUPPRESS if axis == "etp" else f"ranks along {axis}")
@@ -138,7 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", type=_names, default=PARTS, metavar="A,B", help=f"out of {','.join(PARTS)}")
     add("--hidden", type=_numbers, default=(), metavar="N,N", help="hidden sizes of the matrix products")
     add("--tokens", type=_numbers, default=(), metavar="N,N", help="tokens of the matrix products")
-    add("--stability", type=float, default=0.02, metavar="SHARE", help="half width of the median's 95 %% interval")
+    what = f"half width of the median's 95 %% interval (default {GPU_WITHIN:g}; {CPU_WITHIN:g} on gloo)"
+    add("--stability", type=float, metavar="SHARE", help=f"{what}; what is wider is measured again by --resume")
     return parser
 
 

@@ -51,11 +51,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Site:
-    """What the plan depends on beside the options."""
+    """What the plan depends on beside the options; `fp8` and `bf16`: whether every rank's device has them."""
 
     gpu: bool
     families: dict[str, Groups]
     fp8: bool = False
+    bf16: bool = True
 
     @property
     def world(self) -> int:
@@ -155,8 +156,8 @@ def _natural(family: str, ops: Sequence[str]) -> str:
 
 
 def _setup(options: Options, site: Site) -> Iterator[Item]:
-    """Creation of groups: a sweep over size and count, then all of the mesh."""
-    size = 2
+    """Creation of groups: a sweep over size and count, from groups of one rank on, then all of the mesh."""
+    size = 1
     while size <= site.world:
         for count in sorted({1, min(_MOST_GROUPS, site.world // size)}):
             yield Item(1, "setup", "new_group", params=(("size", size), ("count", count)))
@@ -233,4 +234,6 @@ def _launch(options: Options, site: Site) -> Iterator[Item]:
 def _dtypes(site: Site) -> tuple[str, ...]:
     if not site.gpu:
         return ("fp32", "bf16")
+    if not site.bf16:  # before Ampere: products of bf16 run, if at all, at a fraction of the rate of fp16
+        return ("fp16",)
     return ("bf16", "fp16", "fp8") if site.fp8 else ("bf16", "fp16")

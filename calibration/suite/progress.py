@@ -11,8 +11,8 @@ from suite.startup import Creation, fit
 from suite.store import measured_us
 
 RUN, BUDGET, INTERRUPTED, FAILED = range(4)
-_REPETITIONS = 7
-"""Repetitions of the shortest sampling: one that is checked, three that warm up, three samples."""
+_BEFORE, _SAMPLES = 4, 3
+"""Repetitions before the first sample (one is checked, three warm up), and samples of the shortest sampling."""
 _CREATIONS = 3
 """How often the creation of groups is repeated."""
 _LEAST_S = 0.02
@@ -27,10 +27,20 @@ class Took:
     one_s: float
     fixed_s: float
 
-    def least_s(self, size_bytes: int) -> float:
-        """Seconds of the shortest measurement of the same at another size: larger ones in proportion."""
+    def at(self, size_bytes: int) -> "Took":
+        """The same at another size: larger ones in proportion."""
         share = max(1.0, size_bytes / self.size_bytes) if self.size_bytes else 1.0
-        return share * (self.fixed_s + _REPETITIONS * self.one_s)
+        return Took(size_bytes, share * self.one_s, share * self.fixed_s)
+
+    @property
+    def before_s(self) -> float:
+        """Seconds before the first sample."""
+        return self.fixed_s + _BEFORE * self.one_s
+
+    @property
+    def least_s(self) -> float:
+        """Seconds of the shortest measurement."""
+        return self.before_s + _SAMPLES * self.one_s
 
 
 @dataclass
@@ -72,8 +82,8 @@ class Progress:
         if left_s <= max(least_s, _LEAST_S):
             return BUDGET, 0.0
         took = self.lately.get(item.reduced)
-        fixed_s = took.least_s(item.size_bytes) - _REPETITIONS * took.one_s if took is not None else 0.0
-        return RUN, max(_LEAST_S, min(wanted_s, left_s - max(0.0, fixed_s)))
+        before_s = took.at(item.size_bytes).before_s if took is not None else 0.0
+        return RUN, max(_LEAST_S, min(wanted_s, left_s - before_s))
 
     def least_s(self, item: Item) -> float:
         """Seconds of the shortest measurement of an item, by what the same took before; 0 where nothing is known."""
@@ -82,10 +92,10 @@ class Progress:
             if model is None:
                 return 0.0
             if item.op == "mesh_startup":
-                return model.startup_s(self.families)
+                return _CREATIONS * model.startup_s(self.families)
             return _CREATIONS * model.creation_s(item.get("size"), item.get("count"))
         took = self.lately.get(item.reduced)
-        return took.least_s(item.size_bytes) if took is not None else 0.0
+        return took.at(item.size_bytes).least_s if took is not None else 0.0
 
     def learn(self, item: Item, entries: Sequence[Mapping[str, Any]]) -> None:
         """Takes note of what an item took, from its lines."""

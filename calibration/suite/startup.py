@@ -1,7 +1,7 @@
 """The time to create groups, by count and size, and from it the start-up time of a mesh."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,48 +24,71 @@ class Creation:
 
 
 @dataclass(frozen=True)
-class StartupModel:
-    """create = count (a + b size), first collective = c + d size; seconds. Groups of one rank connect nobody.
+class Line:
+    """seconds = fixed + each * count of groups."""
 
-    `single`: create (each) and first collective of groups of one rank where they were measured; else they cost what
-    the line says to create, and nothing to use.
+    fixed_s: float
+    each_s: float
+
+    def seconds(self, count: int) -> float:
+        """Seconds for `count` groups of a family."""
+        return self.fixed_s + self.each_s * count
+
+
+@dataclass(frozen=True)
+class StartupModel:
+    """Creation and first collective of groups by their size, as lines over their count.
+
+    `create`, `first`: the lines of the sizes that were measured. Of any other size, fixed and each lie on straight
+    lines over the sizes above one (`beyond`, of creation and of first collective). A group of one rank connects nobody
+    and tells nothing of others: where it was not measured, its first collective costs nothing.
     """
 
-    a_s: float
-    b_s: float
-    c_s: float
-    d_s: float
-    single: tuple[float, float] | None = None
+    create: Mapping[int, Line]
+    first: Mapping[int, Line]
+    beyond: tuple[tuple[tuple[float, float], tuple[float, float]], ...]
 
     def creation_s(self, size: int, count: int) -> float:
         """Seconds to create `count` groups and to use each for the first time, the groups of a family at once."""
-        if size == 1:
-            create_s, first_s = self.single if self.single is not None else (self.a_s + self.b_s, 0.0)
-            return count * create_s + first_s
-        return count * (self.a_s + self.b_s * size) + self.c_s + self.d_s * size
+        return self._seconds(0, size, count) + (self._seconds(1, size, count) if size > 1 or 1 in self.first else 0.0)
 
     def startup_s(self, families: Iterable[Groups]) -> float:
         """Seconds to create the groups of several families, one family after the other."""
         return sum(self.creation_s(len(groups[0]), len(groups)) for groups in families)
 
+    def _seconds(self, part: int, size: int, count: int) -> float:
+        known = (self.create, self.first)[part].get(size)
+        if known is None:
+            fixed, each = (p + q * size for p, q in self.beyond[part])
+            known = Line(fixed, each)
+        return known.seconds(count)
+
 
 def fit(creations: Sequence[Creation]) -> StartupModel | None:
-    """Least squares over what was measured; None without any. No constant is below zero."""
-    ones = [one for one in creations if one.size == 1]
-    single = (_mean(one.create_s / one.count for one in ones), _mean(one.first_s for one in ones)) if ones else None
-    more = [one for one in creations if one.size > 1]
-    if not more:
-        return StartupModel(single[0], 0.0, single[1], 0.0, single) if single is not None else None
-    sizes = [one.size for one in more]
-    each, first = [one.create_s / one.count for one in more], [one.first_s for one in more]
-    if len(set(sizes)) < 2:
-        return StartupModel(_mean(each), 0.0, _mean(first), 0.0, single)
-    return StartupModel(*line(sizes, each), *line(sizes, first), single)
+    """The model of what was measured; None without any. No constant is below zero."""
+    if not creations:
+        return None
+    sizes = sorted({one.size for one in creations})
+    create = {size: _over_count([(one.count, one.create_s) for one in creations if one.size == size]) for size in sizes}
+    first = {size: _over_count([(one.count, one.first_s) for one in creations if one.size == size]) for size in sizes}
+    return StartupModel(create, first, (_over_size(create), _over_size(first)))
 
 
-def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+def _over_count(points: Sequence[tuple[int, float]]) -> Line:
+    """A line through seconds by count; with one count alone nothing is fixed."""
+    counts = [count for count, _ in points]
+    if len(set(counts)) > 1:
+        return Line(*line(counts, [seconds for _, seconds in points]))
+    return Line(0.0, sum(seconds for _, seconds in points) / sum(counts))
+
+
+def _over_size(lines: Mapping[int, Line]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Straight lines of fixed and each over the size."""
+    more = {size: one for size, one in lines.items() if size > 1} or lines
+    parts = [one.fixed_s for one in more.values()], [one.each_s for one in more.values()]
+    if len(more) < 2:
+        return (parts[0][0], 0.0), (parts[1][0], 0.0)
+    return line(list(more), parts[0]), line(list(more), parts[1])
 
 
 def line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
@@ -81,18 +104,21 @@ def line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
     return p, q
 
 
-def create(world: Any, families: Iterable[Groups]) -> Creation:
-    """Creates all groups, uses each once and destroys them; the slowest rank's times. All ranks call it."""
+def create(world: Any, groups: Groups) -> Creation:
+    """Creates the groups of a family, uses each once and destroys them; the slowest rank's times. All ranks call it.
+
+    A rank creates all groups, also those that it is not in, and uses its own.
+    """
     import torch
     import torch.distributed as dist
 
-    groups = [ranks for family in families for ranks in family]
+    one = torch.zeros(1, device=world.device)
+    world.synchronize()
     world.barrier()
     begin = time.perf_counter()
     handles = [dist.new_group(list(ranks)) for ranks in groups]
     create_s = time.perf_counter() - begin
     mine = [handle for ranks, handle in zip(groups, handles, strict=True) if world.rank in ranks]
-    one = torch.zeros(1, device=world.device)
     world.barrier()
     begin = time.perf_counter()
     for handle in mine:

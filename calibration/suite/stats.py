@@ -53,9 +53,9 @@ def half_width(ordered: Sequence[float]) -> float | None:
     -----
     From 6 samples on distribution-free, from order statistics: the interval from the k-th smallest to the k-th largest
     sample holds the median with 1 - 2 P(B < k), B binomial with n trials of 1/2 (David and Nagaraja, Order Statistics,
-    2003, eq. 7.1.2). No such interval reaches 95 % with fewer: for 3 to 5 samples it is Student's t s / sqrt(n e), e the
-    efficiency of the median of so many normal samples (Dixon and Massey, Introduction to Statistical Analysis: 0.743,
-    0.838, 0.697). It is wide, and so it tells by itself how little is known.
+    2003, eq. 7.1.2). No such interval reaches 95 % with fewer: for 3 to 5 samples it is Student's t s / sqrt(n e), e
+    the efficiency of the median of so many normal samples (Dixon and Massey, Introduction to Statistical Analysis:
+    0.743, 0.838, 0.697). It is wide, and so it tells by itself how little is known.
     """
     middle = median(ordered) if ordered else 0.0
     if len(ordered) < FEWEST or middle <= 0:

@@ -38,9 +38,7 @@ class Store:
     @property
     def done(self) -> set[str]:
         """Keys of what was measured, or cannot be."""
-        return {
-            str(entry["item"]) for entry in self.before if "item" in entry and entry.get("reason") not in RETRIED
-        }
+        return {str(entry["item"]) for entry in self.before if "item" in entry and entry.get("reason") not in RETRIED}
 
     def unsettled(self, stability: float) -> set[str]:
         """Keys of what was measured, but not as well as is asked for now."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -175,7 +176,7 @@ def clock_tick_s(gpu: bool) -> float:
     if gpu:
         return _EVENT_TICK_S
     times = [time.perf_counter() for _ in range(1000)]
-    return min(later - before for before, later in zip(times[:-1], times[1:], strict=True) if later > before)
+    return min(later - before for before, later in pairwise(times) if later > before)
 
 
 def l2_bytes(world: World) -> int:

@@ -321,15 +321,16 @@ def _bubble(job: "Job", program: "Program", parts: "Breakdown", step_time_s: flo
 
 
 def _nearest_that_fits(job: "Job", memory: "MemoryEstimate") -> tuple[str, ...] | None:
-    """The fewest changes that make a job fit, in words; None where it fits already or nothing helps."""
+    """The fewest changes that make a job fit, as keys to set; None where it fits already or nothing helps."""
     from traincast.lower.seats import stage_memory_bytes
     from traincast.memory import nearest_that_fits, overheads_of
+    from traincast.scenario.wording import scenario_fix
 
     if memory.verdict != "does not fit":
         return None
     limit = min(stage_memory_bytes(job))
     remedy = nearest_that_fits(job.model, job.mesh, job.recipe, limit, overheads_of(job.profile))
-    return None if remedy is None else remedy.changes
+    return None if remedy is None else tuple(scenario_fix(change, "") for change in remedy.changes)
 
 
 def evaluate(program: "Program", engine: Engine) -> "Result":
@@ -359,14 +360,12 @@ def memory_of(job: "Job", order: "Schedule | None" = None) -> "MemoryEstimate":
 
 def rates_of(job: "Job", step_time_s: float) -> Rates:
     """Rates of a step that takes `step_time_s`. Raises DataError where they would exceed the dense peak."""
+    from traincast.lower.recompute import repeated
     from traincast.lower.seats import mean_peak_flops_per_s
     from traincast.model.flops import CONVENTIONS, step_flops
 
-    recipe, world = job.recipe, job.mesh.world
-    flops = {
-        name: step_flops(job.model, recipe.global_batch, recipe.sequence, name, recipe.recompute)
-        for name in CONVENTIONS
-    }
+    recipe, world, again = job.recipe, job.mesh.world, repeated(job)
+    flops = {name: step_flops(job.model, recipe.global_batch, recipe.sequence, name, again) for name in CONVENTIONS}
     peak = mean_peak_flops_per_s(job)
     shares = {name: _share(flops[name], step_time_s, world, peak) for name in ("model", "hardware")}
     return Rates(

@@ -5,7 +5,6 @@ residual; what each constant means is in `CONSTANTS`, and the equation that uses
 """
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from traincast.catalog import data_dir
-from traincast.errors import DataError, UserError
-from traincast.units import parse_quantity
+from traincast.errors import DataError
+from traincast.intervals import Band as Band
+from traincast.intervals import Interval as Interval
+from traincast.intervals import read_interval
+from traincast.profiletext import Entry, read_profile_text
 
 CONSTANTS: Mapping[str, tuple[str, str]] = {
     "gemm.forward": ("ratio", "share of the dense peak that a long stream of forward tiles reaches"),
@@ -86,6 +88,9 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
 """Name -> (dimension, meaning). A profile states all of them; `inherits` takes the rest from another profile."""
 
 
+COLLECTIVE = ("network.", "exchange.", "message.")
+"""What the names of constants begin with that measured collectives tell."""
+
 DEFAULTS: Mapping[str, tuple[object, ...] | str] = {
     "zero_stage": (0, 1, 2, 3),
     "sequence_parallel": (False, True),
@@ -110,7 +115,10 @@ class Default:
 
 @dataclass(frozen=True)
 class Constant:
-    """One calibrated constant in SI, with the unit it was written in, its evidence, source and residual."""
+    """One calibrated constant in SI, with the unit it was written in, its evidence, source and residual.
+
+    `error` is its standard error in SI where a fit found one, `curves` names the measured collectives that told it.
+    """
 
     name: str
     value: float
@@ -118,6 +126,8 @@ class Constant:
     kind: str
     source: str
     residual: str | None = None
+    error: float | None = None
+    curves: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,7 @@ class Traits:
     where the hardware and this version of NCCL have it (NCCL_NVLS_ENABLE=0 turns it off).
     `early_stop`: recomputation ends with the last tensor that the backward pass reads (`lower.recompute`).
     `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
+    `fused_casts`: casts to fp8 are part of the kernels in front of them (XLA), as in `model.operators.Block`.
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient.
@@ -158,6 +169,7 @@ class Traits:
     copies_gathered: bool = True
     fused_loss: bool = False
     fp8_params: bool = False
+    fused_casts: bool = False
     shards_master: bool = False
     flat_gradients: bool = False
     peak_kind: str = "device"
@@ -166,40 +178,14 @@ class Traits:
     one_connection: bool = False
 
 
-@dataclass(frozen=True)
-class Band:
-    """Measured over forecast of the middle `level` of cases, up to a size (infinite for the last band)."""
-
-    up_to_bytes: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Interval:
-    """How far measurements lie from forecasts of a profile: quantiles of residuals, by band of sizes.
-
-    `rows` counts the residuals, `how` says whose they are. A whole step has one band.
-    """
-
-    level: float
-    bands: tuple[Band, ...]
-    rows: int
-    how: str
-
-    def band(self, size_bytes: float = 0.0) -> Band:
-        """The band of a size."""
-        return next(one for one in self.bands if size_bytes <= one.up_to_bytes)
-
-
 @dataclass(frozen=True, eq=False)
 class Profile:
     """One GPU on one fabric under one stack. Compared by identity: profiles are loaded once.
 
     `collective_gpus` and `fabrics` say whose measured collectives it prices (calibration.choice), `launch` who launched
-    on one node where a log does not say, `fitted_curves` which curves told its constants, `intervals` how far off it
+    on one node where a log does not say, `own_curves` which curves its file was fitted on, `intervals` how far off it
     is, by kind (`step`; `inside`, `across` nodes), `defaults` what the stack does where a row or a scenario is silent
-    (`DEFAULTS`),
+    (`DEFAULTS`), `correlations` which pairs of its constants a fit could hardly tell apart, and how they hang together,
     `also_for` further GPUs that the rows of its stacks ran on.
     """
 
@@ -214,14 +200,20 @@ class Profile:
     collective_gpus: tuple[str, ...] = ()
     fabrics: tuple[str, ...] = ()
     launch: str = ""
-    fitted_curves: frozenset[str] = frozenset()
+    own_curves: frozenset[str] = frozenset()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     defaults: Mapping[str, Default] = field(default_factory=dict)
+    correlations: tuple[tuple[str, str, float], ...] = ()
     also_for: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> float:
         """Value of a constant in SI."""
         return self.constants[name].value
+
+    @property
+    def fitted_curves(self) -> frozenset[str]:
+        """Every curve that told it something: its own, and those of the constants that it inherits and uses."""
+        return self.own_curves.union(*(constant.curves for constant in self.constants.values()))
 
     def stack_defaults(self, tp: int, vpp: int) -> dict[str, Any]:
         """Values of `defaults` that say something for a shape.
@@ -260,104 +252,123 @@ def profiles_dir() -> Path:
 def load_profile(name_or_path: str) -> Profile:
     """Load a shipped profile by name, or any profile by path.
 
-    Raises DataError for a missing file (with the nearest names), an unknown constant or a missing one.
+    Raises DataError, with file and line, for a missing file (with the nearest names), for an unknown, missing or
+    misplaced constant, and for a file that inherits itself.
     """
-    path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        path = profiles_dir() / f"{name_or_path}.yaml"
+    path = _path_of(name_or_path)
     if not path.is_file():
         known = sorted(p.stem for p in profiles_dir().glob("*.yaml"))
         near = difflib.get_close_matches(name_or_path, known, 3, 0.3) or known
         raise DataError(f"no profile {name_or_path!r}", fix=f"use one of: {', '.join(near)}")
-    return _read(path)
+    return _build(read_profile_text(path), path)
 
 
-def _read(path: Path) -> Profile:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        raw: dict[str, Any] = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise DataError(f"not a readable profile: {str(error).splitlines()[0]}", where=path.name) from error
-    try:
-        return _build(raw, path)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise DataError(f"a profile lacks or misplaces {error}", where=path.name) from error
+def _path_of(name_or_path: str, folder: Path | None = None) -> Path:
+    """The file of a profile: a shipped one by its name, another by its path, which starts at `folder`."""
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        return profiles_dir() / f"{name_or_path}.yaml"
+    return path if folder is None else folder / path
 
 
-def _build(raw: dict[str, Any], path: Path) -> Profile:
-    parent = load_profile(raw["inherits"]) if "inherits" in raw else None
+def _parent(raw: Entry, path: Path) -> Profile | None:
+    """The profile that a file inherits; a path in `inherits` starts at the file's own folder."""
+    entry, seen = raw.get("inherits"), [path.resolve()]
+    if entry is None:
+        return None
+    first = parent = _path_of(entry.text(), path.parent)
+    while parent.is_file() and parent.parent != profiles_dir():  # what is shipped inherits what is shipped
+        if parent.resolve() in seen:
+            raise entry.wrong("this profile inherits itself", "name another profile after 'inherits'")
+        seen.append(parent.resolve())
+        further = read_profile_text(parent).get("inherits")
+        if further is None:
+            break
+        parent = _path_of(further.text(), parent.parent)
+    if not first.is_file():
+        raise entry.wrong(f"no profile {entry.text()!r}", "name a shipped profile, or a file by its path from this one")
+    return load_profile(entry.text() if first.parent == profiles_dir() else str(first))
+
+
+def _build(raw: Entry, path: Path) -> Profile:
+    parent = _parent(raw, path)
+    own = frozenset(raw.texts("fitted_curves"))
     constants: dict[str, Constant] = dict(parent.constants) if parent else {}
-    for name, entry in raw.get("constants", {}).items():
-        if name not in CONSTANTS:
-            near = difflib.get_close_matches(name, CONSTANTS, 1)
-            raise DataError(f"unknown constant {name!r}", fix=f"did you mean {near}?", where=path.name)
-        constants[name] = _constant(name, entry)
+    for name, entry in raw.below("constants"):
+        entry.one_of(CONSTANTS, "constant")
+        constants[name] = _constant(name, entry, own)
     missing = sorted(set(CONSTANTS) - set(constants))
     if missing:
-        raise DataError(f"constants are missing: {', '.join(missing)}", fix="state or inherit them", where=path.name)
+        raise raw.wrong(f"constants are missing: {', '.join(missing)}", "state them, or name a profile to inherit")
+    collectives = raw.get("collectives") or Entry({}, ("collectives",), raw.source)
+    launch = collectives.get("launch")
     return Profile(
-        name=raw["name"],
-        gpu=raw["gpu"],
-        fabric=raw["fabric"],
-        stacks=tuple(raw.get("stacks", ())),
-        traits=Traits(**raw.get("traits", {})),
+        name=raw.need("name").text(),
+        gpu=raw.need("gpu").text(),
+        fabric=raw.need("fabric").text(),
+        stacks=raw.texts("stacks"),
+        traits=_traits(raw),
         constants=constants,
-        fitted_rows=frozenset(raw.get("fitted_rows", ())),
-        default_for=tuple(raw.get("default_for", ())),
-        collective_gpus=tuple(raw.get("collectives", {}).get("gpus", ())),
-        fabrics=tuple(raw.get("collectives", {}).get("fabrics", ())),
-        launch=str(raw.get("collectives", {}).get("launch", "")),
-        fitted_curves=frozenset(raw.get("fitted_curves", ())),
-        intervals={kind: _interval(entry) for kind, entry in raw.get("intervals", {}).items()},
-        also_for=tuple(raw.get("also_for", ())),
-        defaults={**(parent.defaults if parent else {}), **_defaults(raw.get("defaults", {}), path)},
+        fitted_rows=frozenset(raw.texts("fitted_rows")),
+        default_for=raw.texts("default_for"),
+        collective_gpus=collectives.texts("gpus"),
+        fabrics=collectives.texts("fabrics"),
+        launch=launch.text() if launch else "",
+        own_curves=own,
+        intervals={kind: read_interval(entry) for kind, entry in raw.below("intervals")},
+        also_for=raw.texts("also_for"),
+        correlations=tuple(
+            (one.need("of").text(), one.need("with").text(), one.need("r").number()) for one in raw.each("correlations")
+        ),
+        defaults={**(parent.defaults if parent else {}), **_defaults(raw)},
     )
 
 
-def _defaults(raw: Mapping[str, Any], path: Path) -> dict[str, Default]:
+def _traits(raw: Entry) -> Traits:
+    usual = vars(Traits())
+    found: dict[str, Any] = {}
+    for name, entry in raw.below("traits"):
+        entry.one_of(usual, "trait")
+        kind = type(usual[name])
+        found[name] = entry.text() if kind is str else entry.value
+        if not isinstance(found[name], kind):
+            raise entry.wrong(f"trait {name} cannot be {entry.value!r}", "write true or false")
+    return Traits(**found)
+
+
+def _defaults(raw: Entry) -> dict[str, Default]:
     found = {}
-    for name, entry in raw.items():
-        if name not in DEFAULTS:
-            raise DataError(f"unknown default {name!r}", fix=f"use one of {', '.join(DEFAULTS)}", where=path.name)
-        found[name] = Default(_default(name, entry["value"], path), str(entry["source"]))
+    for name, entry in raw.below("defaults"):
+        entry.one_of(DEFAULTS, "default")
+        found[name] = Default(_default(name, entry.need("value")), entry.need("source").text())
     return found
 
 
-def _default(name: str, value: object, path: Path) -> object:
+def _default(name: str, entry: Entry) -> object:
     allowed = DEFAULTS[name]
     if isinstance(allowed, str):
-        try:
-            return parse_quantity(str(value), allowed)
-        except UserError as error:
-            raise DataError(f"default {name}: {error.message}", fix=error.fix, where=path.name) from error
-    if (type(value), value) not in [(type(one), one) for one in allowed]:
+        return entry.quantity(allowed, what=f"default {name}")
+    if (type(entry.value), entry.value) not in [(type(one), one) for one in allowed]:
         shown = ", ".join(str(one).lower() for one in allowed)
-        raise DataError(f"default {name} cannot be {value!r}", fix=f"use one of {shown}", where=path.name)
-    return value
+        raise entry.wrong(f"default {name} cannot be {entry.value!r}", f"use one of {shown}")
+    return entry.value
 
 
-def _interval(entry: Mapping[str, Any]) -> Interval:
-    bands = tuple(
-        Band(parse_quantity(str(band["up_to"]), "size") if "up_to" in band else math.inf, band["low"], band["high"])
-        for band in entry["bands"]
-    )
-    if not bands or bands[-1].up_to_bytes != math.inf:
-        raise DataError("the last band of an interval has no bound", fix="leave its up_to out")
-    return Interval(float(entry["level"]), bands, int(entry["rows"]), str(entry["how"]))
-
-
-def _constant(name: str, entry: Mapping[str, Any]) -> Constant:
+def _constant(name: str, entry: Entry, own: frozenset[str]) -> Constant:
     dimension = CONSTANTS[name][0]
-    unit = str(entry.get("unit", "1"))
-    value = (
-        float(entry["value"])
-        if dimension in ("ratio", "count")
-        else parse_quantity(f"{entry['value']} {unit}", dimension)
-    )
-    residual = entry.get("residual")
-    return Constant(name, value, unit, entry["kind"], entry["source"], None if residual is None else str(residual))
+    value, unit = entry.need("value"), entry.get("unit")
+    kind, source = entry.need("kind").text(), entry.need("source").text()
+    residual, error = entry.get("residual"), entry.get("error")
+    told = kind == "measured" and name.startswith(COLLECTIVE)
+    curves = frozenset(entry.texts("curves")) or (own if told else frozenset())
+    unit_text, left = unit.text() if unit else "1", residual.text() if residual else None
+    spread = _amount(error, unit, dimension) if error else None
+    return Constant(name, _amount(value, unit, dimension), unit_text, kind, source, left, spread, curves)
+
+
+def _amount(entry: Entry, unit: Entry | None, dimension: str) -> float:
+    number = entry.number()
+    return number if dimension in ("ratio", "count") else entry.quantity(dimension, unit.text() if unit else "")
 
 
 def shipped_profiles() -> tuple[Profile, ...]:

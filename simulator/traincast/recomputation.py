@@ -29,7 +29,10 @@ EXAMPLES = (
 
 @dataclass(frozen=True)
 class Recomputation:
-    """`full_every` n: layers n, 2n, ... are recomputed whole (0: none); `pieces` are what the others recompute.
+    """`full_every` n: layers n, 2n, ... of a rank are recomputed whole (0: none); `pieces` are what others recompute.
+
+    A rank counts its layers through all of its chunks, whatever others hold (torchtitan, activation_checkpoint.py,
+    `_layer_sac_count`): none of them is recomputed where a rank has fewer than n.
 
     Of the attention core of a whole layer the queries of the last `kept_queries` of each sequence are not computed
     again: 0, a half or 1.
@@ -44,9 +47,9 @@ class Recomputation:
         """Share of a causal attention core's work that a whole layer repeats: that of the first queries."""
         return (1.0 - self.kept_queries) ** 2
 
-    def full_layers(self, layers: int) -> int:
-        """How many of `layers` in a row are recomputed whole."""
-        return layers // self.full_every if self.full_every else 0
+    def full_layers(self, layers: int, before: int = 0) -> int:
+        """How many of `layers` in a row are recomputed whole, behind the `before` that their rank has counted."""
+        return (before + layers) // self.full_every - before // self.full_every if self.full_every else 0
 
 
 @lru_cache(maxsize=256)

@@ -11,9 +11,8 @@ from types import ModuleType
 
 import pytest
 
-from traincast.calibration.conformal import Residual, conformal_interval
 from traincast.calibration.network_fit import PRIORS
-from traincast.profile import load_profile
+from traincast.profile import load_profile, shipped_profiles
 from traincast.validate.collectives import (
     CollectiveReport,
     CurveScore,
@@ -54,9 +53,11 @@ def curves(report: CollectiveReport) -> dict[str, CurveScore]:
 
 @pytest.mark.parametrize("name", ["a100_4n_echo", "a100_8n_echo", "a100_16n_echo"])
 def test_fitted_on_one_and_two_nodes_forecast_4_to_16(curves: dict[str, CurveScore], name: str) -> None:
-    """A100 with 8 HDR NICs, fitted on 8 and 16 GPUs: at most 17 % on 32, 64 and 128 over all sizes (7.7, 8.8, 9.2),
-    10 % from 64 MB on (2.4, 4.8, 5.5)."""
-    assert load_profile("a100-azure-ndv4").fitted_curves == {"a100_8g_echo", "a100_2n_echo"}
+    """A100 with 8 HDR NICs, fitted on 8 and 16 GPUs: at most 17 % on 32, 64 and 128 over all sizes (8.6, 10.0, 10.0),
+    10 % from 64 MB on (4.6, 6.4, 6.2)."""
+    profile = load_profile("a100-azure-ndv4")
+    assert profile.own_curves == {"a100_8g_echo", "a100_2n_echo"}
+    assert name not in profile.fitted_curves
     one = curves[name]
     assert one.status == "scored"
     assert one.mean_abs_pct is not None
@@ -65,9 +66,31 @@ def test_fitted_on_one_and_two_nodes_forecast_4_to_16(curves: dict[str, CurveSco
     assert one.large_mean_abs_pct <= 10
 
 
+def test_no_constant_of_a_fabric_was_told_by_what_is_held_out(report: CollectiveReport) -> None:
+    """Along `inherits` too: the factor on latencies across nodes of the A100 stacks (1.39) was identified from 2 and 4
+    nodes of Echo, so what fits on 2 nodes start from does not inherit it."""
+    scored = {row.curve_id for row in report.rows if row.status == "scored"}
+    for profile in shipped_profiles():
+        if profile.fabrics:
+            assert not profile.fitted_curves & scored, profile.name
+    assert "a100_4n_echo" in load_profile("a100-selene-megatron2021").fitted_curves
+    for name in ("a100-node", "h100-node", "v100-node"):
+        prior = load_profile(name).constants["network.inter_latency"]
+        assert (prior.value, prior.kind) == (1.0, "assumed")
+
+
+def test_the_log_that_told_a_message_its_rate_is_not_scored(curves: dict[str, CurveScore]) -> None:
+    """`message.efficiency` of h100-80gb-sxm is the plateau of vidur's send/recv pair across nodes."""
+    assert curves["h100_dgx_send_recv_2w1d_vidur"].status == "fitted"
+
+
 @pytest.mark.parametrize("ranks", range(2, 9))
 def test_nvls_on_two_to_eight_h100(curves: dict[str, CurveScore], ranks: int) -> None:
-    """github.com/NVIDIA/nccl issue 1455, NCCL_ALGO=NVLS at 4 GiB, no point of it fitted: within 10 % (worst 7.6)."""
+    """github.com/NVIDIA/nccl issue 1455, NCCL_ALGO=NVLS at 4 GiB: within 10 % (worst 7.6).
+
+    No constant was fitted on it, but a rule comes from it: that NVLS needs more than four GPUs where it is asked for
+    (NVLS_CAPS.least_ranks). So 2 to 4 GPUs are the ring's rate by construction; 5 to 8 test NVLS.
+    """
     one = curves[f"h100_{ranks}g_nvls_4G_1455"]
     assert one.status == "scored"
     assert one.mean_abs_pct is not None
@@ -76,7 +99,7 @@ def test_nvls_on_two_to_eight_h100(curves: dict[str, CurveScore], ranks: int) ->
 
 def test_median_over_all_curves(report: CollectiveReport) -> None:
     """nccl-tests curves of catalogued GPUs with at least 8 sizes: median of their mean errors at most 12 % (7.5 over
-    all, 9.1 over those that told no constant)."""
+    all, 9.5 over those that told no constant)."""
     found = report.overall()
     assert found["curves"] >= 140  # type: ignore[operator]
     assert found["median_pct"] <= 12  # type: ignore[operator]
@@ -97,8 +120,9 @@ def test_median_over_all_curves(report: CollectiveReport) -> None:
     ],
 )
 def test_further_transfers(curves: dict[str, CurveScore], name: str, most_pct: float) -> None:
-    """Two to four nodes (9.5), two to sixteen (7.6), two to 128 with a forced ring (15.9), two to four of H100 (14.9),
-    36 to 64 and 72 GPUs of a rack (9.9, 7.9, 10.9)."""
+    """Two to four nodes (9.7), two to sixteen (7.6), two to 128 with a forced ring (16.1; that latency and transfer of
+    long rings overlap was seen on this log, by how much on others), two to four of H100 (14.8), 36 to 64 and 72 GPUs
+    of a rack (10.4, 7.7, 10.9)."""
     one = curves[name]
     assert one.status == "scored"
     assert one.mean_abs_pct is not None
@@ -108,11 +132,11 @@ def test_further_transfers(curves: dict[str, CurveScore], name: str, most_pct: f
 @pytest.mark.parametrize(
     "name",
     [
-        # three settings of the same cluster differ by 7 to 17 % at 8 nodes; this one raises NCCL_MIN_CTAS (18.6 %)
+        # three settings of the same cluster differ by 7 to 17 % at 8 nodes; this one raises NCCL_MIN_CTAS (18.5 %)
         "h100_ndr_8n_gjaion_ctas24",
         # all-to-all jumps from 12 us on 16 GPUs to 51 on 64, which 8 to 18 GPUs do not show (35 %)
         "sm_103_64g_x1_alltoall_xla",
-        # a fabric between racks that no other curve shows: 180 us where NDR nodes have 70 (47 %)
+        # a fabric between racks that no other curve shows: 180 us where NDR nodes have 70 (52 %)
         "gb200v3_128g_2rack_oci",
     ],
 )
@@ -123,26 +147,32 @@ def test_what_stays_beyond_17_percent(curves: dict[str, CurveScore], name: str) 
     assert mean <= 17
 
 
-def test_shipped_intervals_hold_what_they_promise(report: CollectiveReport) -> None:
-    """The 80 % intervals hold 70 to 90 % of the points that told no constant (79)."""
-    covered = report.overall()["covered_pct"]
-    assert isinstance(covered, float)
-    assert 70 <= covered <= 90
+def test_intervals_hold_sources_that_they_have_not_seen(report: CollectiveReport) -> None:
+    """Each source (a repository, the author of an issue) left out in turn, the 80 % interval of all others holds 70 to
+    90 % of its points: as the mean of the sources (80.7 inside nodes, 83.8 across, 81.0 together), and by points
+    together (86.4)."""
+    found = report.overall()
+    for figure in ("covered_sources_pct", "inside_sources_pct", "across_sources_pct", "covered_pct"):
+        assert isinstance(found[figure], float)
+        assert 70 <= found[figure] <= 90, figure  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("kind", ["inside", "across"])
-def test_intervals_hold_for_a_log_that_they_have_not_seen(kind: str) -> None:
-    """Each log left out in turn: the interval of the others holds 70 to 90 % of its points (78 inside, 73 across)."""
-    residuals: list[Residual] = script("fit_intervals").held_out()[kind]
-    names = sorted({one.group for one in residuals})
-    inside = 0
-    for name in names:
-        interval = conformal_interval([one for one in residuals if one.group != name], "others")
-        assert interval is not None
-        for one in residuals:
-            band = interval.band(one.size_bytes)
-            inside += one.group == name and band.low <= one.ratio <= band.high
-    assert 0.70 <= inside / len(residuals) <= 0.90
+@pytest.mark.parametrize(("kind", "sources"), [("inside", 14), ("across", 11)])
+def test_shipped_intervals_are_those_of_the_held_out_logs(kind: str, sources: int) -> None:
+    """What profiles state is what calibration/fit_intervals.py makes of the logs that told no constant, and what it
+    prints of sources left out: 80.7 % of 14 inside nodes (90.4 % of the points), 83.8 % of 11 across (75.1 %)."""
+    intervals = script("fit_intervals")
+    made = intervals.collective_intervals()[kind]
+    unseen = intervals.unseen_sources(kind)
+    assert unseen.sources == sources
+    assert 0.70 <= unseen.sources_share <= 0.90
+    assert 0.70 <= unseen.cases_share <= 0.92
+    for profile in shipped_profiles():
+        if profile.fabrics:
+            shipped = profile.intervals[kind]
+            assert (shipped.rows, shipped.how) == (made.rows, made.how), profile.name
+            for one, other in zip(shipped.bands, made.bands, strict=True):
+                assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=2e-3), profile.name
 
 
 def check_fit(logs: ModuleType, name: str) -> None:
@@ -150,7 +180,7 @@ def check_fit(logs: ModuleType, name: str) -> None:
     fabric = next(one for one in logs.FABRICS if one.name == name)
     found = logs.fit(fabric, logs.all_settings())
     shipped = load_profile(name)
-    assert shipped.fitted_curves == set(found.errors_by_group())
+    assert shipped.own_curves == set(found.errors_by_group())
     for one in found.told:
         assert shipped.constants[one.name].kind == "measured", one.name
         tolerance = 0.02 * abs(one.value) + 0.02 * PRIORS[one.name].spread

@@ -42,14 +42,14 @@ def test_steps_5_and_6(identify: ModuleType, step: str) -> None:
     agree(getattr(identify, step)(), "a100-selene-megatron2021")
 
 
-def test_step_8(identify: ModuleType) -> None:
+def test_step_7(identify: ModuleType) -> None:
     """One pair of BLOOM's sizing runs told what unaligned products cost, and the skew; both are named as fitted."""
     agree(identify.blocking(), "a100-jeanzay-megatron-deepspeed2022")
     assert set(identify.HEADS_PAIR) <= load_profile("a100-jeanzay-megatron-deepspeed2022").fitted_rows
 
 
 @pytest.mark.slow
-def test_step_9(identify: ModuleType) -> None:
+def test_step_8(identify: ModuleType) -> None:
     """One model's twelve rows told the time of a pass in the zero-bubble fork."""
     agree(identify.passes(), "a100-roce-zerobubble2023")
 

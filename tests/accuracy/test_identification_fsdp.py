@@ -48,13 +48,21 @@ def test_steps_of_several_rows(identify: ModuleType, step: str) -> None:
     agree(identify, step)
 
 
+def test_asynchronous_tp_overlaps_in_the_way_that_comes_nearest(identify: ModuleType) -> None:
+    """One pair of rows, both named as fitted, chose what the profile's stack does."""
+    found = identify.torchtitan_overlap()
+    chosen = load_profile(PROFILES["torchtitan_h100"]).defaults["overlap_tp"].value
+    assert chosen == min(("bulk", "split"), key=lambda way: abs(found[way] - found["measured"]))
+
+
 def test_every_row_that_a_step_reads_is_named_as_fitted(identify: ModuleType) -> None:
     """So that it is never scored; the card with 40 GB has the constants and the rows of the one with 80 GB."""
     foundry = identify.every_fifth(("A100-80GB-SXM", "A100-40GB-SXM"))
     assert set(foundry) == load_profile(PROFILES["foundry_a100"]).fitted_rows
     assert set(identify.every_fifth(("H100-80GB-SXM",))) == load_profile(PROFILES["foundry_h100"]).fitted_rows
     assert set(identify.TORCHTITAN_A100) == load_profile(PROFILES["torchtitan_a100"]).fitted_rows
-    assert set(identify.TORCHTITAN_H100) == load_profile(PROFILES["torchtitan_h100"]).fitted_rows
+    h100 = {*identify.TORCHTITAN_H100, *identify.TORCHTITAN_OVERLAP}
+    assert h100 == load_profile(PROFILES["torchtitan_h100"]).fitted_rows
     assert set(identify.TORCHTITAN_B200) == load_profile(PROFILES["torchtitan_b200"]).fitted_rows
     assert set(identify.INTERNEVO) == load_profile(PROFILES["internevo"]).fitted_rows
     assert set(identify.ZERO_3) <= load_profile(PROFILES["zero_3"]).fitted_rows

@@ -59,8 +59,8 @@ def test_torchtitan_and_torchao_in_bf16() -> None:
     rows = scored(report)
     assert {row.id for row in rows} == {
         "torchao-0001",
-        "titan-0020",
         "titan-old-0007",
+        "titan-old-0009",
         "titan-old-0010",
         "titan-old-0011",
     }

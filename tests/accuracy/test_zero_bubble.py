@@ -5,14 +5,14 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from traincast.memory import MemoryJob, estimate_job, overheads_of
+from traincast.forecast import memory_of
+from traincast.lower import lower
+from traincast.memory import reported_peak
 from traincast.profile import load_profile
+from traincast.schedule import AUTOMATIC
 from traincast.validate import published_files, read_published, validate_rows
-from traincast.validate.build import build_case
-from traincast.validate.report import ValidationReport
+from traincast.validate.report import ValidationReport, prepare_row
 from traincast.validate.rows import PublishedRow
-
-GPU_BYTES = 80e9
 
 
 @pytest.fixture(scope="module")
@@ -62,19 +62,31 @@ def test_all_rows_from_shapes_alone(rows: tuple[PublishedRow, ...]) -> None:
         assert "ZB-2p" in best.id
 
 
+def peak_of(row: PublishedRow) -> float:
+    """The peak as the profile reads it, in the order that runs."""
+    job = prepare_row(row).options[0].job
+    order = lower(job).program.schedule if job.recipe.schedule in AUTOMATIC else None
+    return reported_peak(memory_of(job, order), job.profile.traits)
+
+
+def errors_in_order(group: list[PublishedRow]) -> list[float]:
+    """Errors of a group's peaks, which lie in the measured order: 1F1B < ZB-1p < interleaved < ZB-2p."""
+    peaks = {row.id: peak_of(row) for row in group}
+    measured = {row.id: row.number("peak_memory_gb") or 0.0 for row in group}
+    assert sorted(peaks, key=peaks.__getitem__) == sorted(measured, key=measured.__getitem__)
+    return [abs(peaks[name] / measured[name] - 1) for name in peaks]
+
+
+def test_peaks_of_one_model_and_their_order(rows: tuple[PublishedRow, ...]) -> None:
+    """6.2B with 24 microbatches, which told nothing: each within 5 %."""
+    group = [row for row in rows if row.id.startswith("zb_t4_6.2B") and row.id.endswith("m24")]
+    assert max(errors_in_order(group)) <= 0.05
+
+
 @pytest.mark.slow
 def test_peaks_and_their_order(rows: tuple[PublishedRow, ...]) -> None:
-    """Peak memory within 12 % on average, and 1F1B < ZB-1p < interleaved < ZB-2p as measured, in all twelve groups."""
-    overheads = overheads_of(load_profile("a100-roce-zerobubble2023"))
-    errors = []
-    for group in groups(rows):
-        peaks = {}
-        for row in group:
-            case = build_case(row)
-            job = MemoryJob(case.model, case.mesh, case.candidates[0].recipe, overheads)
-            peaks[row.text("schedule")] = estimate_job(job, GPU_BYTES).worst.total_bytes
-            errors.append(abs(peaks[row.text("schedule")] / (row.number("peak_memory_gb") or 0.0) / 1e9 - 1))
-        measured = {row.text("schedule"): row.number("peak_memory_gb") or 0.0 for row in group}
-        assert sorted(peaks, key=peaks.__getitem__) == sorted(measured, key=measured.__getitem__)
-    assert len(errors) == 48
-    assert np.mean(errors) <= 0.12
+    """Peak memory of the nine groups that told nothing within 5 % on average (when written: 1.4 %)."""
+    fitted = load_profile("a100-roce-zerobubble2023").fitted_rows
+    errors = [error for group in groups(rows) if group[0].id not in fitted for error in errors_in_order(group)]
+    assert len(errors) == 36
+    assert np.mean(errors) <= 0.05

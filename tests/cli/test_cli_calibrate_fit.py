@@ -308,3 +308,68 @@ def test_notes_come_after_the_result_where_both_go_to_one_place(fitted, tmp_path
     note = "wrong_rows.log:14: 2098 wrong" if command == "import" else "odd: 0 bytes: no size that can be"
     result = {"import": "2097152", "fit": "network.wire", "show": "By log", "check": "Verdict"}[command]
     assert 0 <= text.index(result) < text.index(note)
+
+
+def test_a_base_of_another_generation_is_refused(run, tmp_path):
+    """What a fit does not tell is the base's: a V100's rates and caps are none of an A100."""
+    table = written(tmp_path / "c.csv", ONE)
+    outcome = run("calibrate", "fit", table, "-o", tmp_path / "x.yaml", "--base", "v100-sxm")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "results are of A100-80GB-SXM (ampere), base profile v100-sxm is of V100-32GB-SXM (volta)" in outcome.err
+    assert "leave --base out" in outcome.err
+    assert not (tmp_path / "x.yaml").exists()
+    other = run("calibrate", "fit", table, "-o", tmp_path / "y.yaml", "--base", "a100-node")
+    assert other.code == 0
+
+
+def test_check_refuses_a_profile_on_a_base_of_another_generation(run, tmp_path):
+    mine = 'name: mine\ninherits: v100-sxm\ngpu: A100-80GB-SXM\nfabric: f\ntraits: {nccl: "2.8", generation: volta}\n'
+    (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
+    table = written(tmp_path / "c.csv", ONE)
+    for words in ((), ("--gpu", "A100-80GB-SXM")):
+        outcome = run("calibrate", "check", table, tmp_path / "mine.yaml", *words)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "profile mine is of A100-80GB-SXM (ampere) on a base of volta" in outcome.err
+    assert run("calibrate", "check", table, "v100-sxm").code == 2
+
+
+def test_a_profile_finds_its_base_from_anywhere(run, fitted, tmp_path, monkeypatch):
+    """`--base ./mine.yaml` is seen from where the command runs, `inherits` from the folder of the new profile."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(fitted / "mine.yaml", "mine.yaml")
+    table = written(tmp_path / "c.csv", rows("again", 1, 8, floor_us=26, gb_per_s=131))
+    Path("deeper").mkdir()
+    for output, inherits in (("new.yaml", "./mine.yaml"), ("deeper/new.yaml", "../mine.yaml")):
+        assert run("calibrate", "fit", table, "-o", output, "--base", "./mine.yaml").code == 0
+        assert f'inherits: "{inherits}"' in Path(output).read_text(encoding="utf-8")
+        monkeypatch.chdir(fitted)
+        shown = run("calibrate", "show", tmp_path / output, table, "--format", "json")
+        assert (shown.code, json.loads(shown.out)["profile"]) == (0, "new")
+        monkeypatch.chdir(tmp_path)
+
+
+def test_a_fit_tells_its_errors_and_what_it_could_not_tell_apart(run, tmp_path):
+    """Standard errors and strong correlations: on screen, as JSON, in the profile, and when it is shown. Two and four
+    nodes hardly tell a factor on latencies from what a hop adds."""
+    table = written(tmp_path / "c.csv", TWO, rows("four", 4, 32, floor_us=90, gb_per_s=60))
+    profile = tmp_path / "mine.yaml"
+    outcome = run("calibrate", "fit", table, "-o", profile, "--format", "json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    told = {one["name"]: one for one in found["constants"] if one["from"] == "measured"}
+    assert all(one["standard_error"] > 0 for one in told.values())
+    assert {one["log"] for one in found["logs"]} == {"two", "four"}
+    assert ("network.inter_latency", "network.hop") in {(pair["of"], pair["with"]) for pair in found["correlations"]}
+    for pair in found["correlations"]:
+        assert 0.8 <= abs(pair["r"]) <= 1.0
+        assert {pair["of"], pair["with"]} <= set(told)
+    text = profile.read_text(encoding="utf-8")
+    first = found["correlations"][0]
+    assert f"- {{of: {first['of']}, with: {first['with']}, r: {first['r']:.2f}}}" in text
+    assert ", error: " in text
+    shown = run("calibrate", "show", profile).out
+    assert "hangs together with" in shown
+    assert "standard error" in shown
+    assert "hangs together with" in run("calibrate", "fit", table, "-o", profile).out
+    columns = run("calibrate", "fit", table, "-o", profile, "--format", "csv").out.splitlines()[0]
+    assert columns == "constant,value,unit,standard error,from,cases,logs"

@@ -25,7 +25,7 @@ def test_top_and_axes_restrict(run, small):
     assert len(found["shapes"]) == 3
     assert {shape["tp"] for shape in found["shapes"]} == {2}
     assert {shape["microbatch"] for shape in found["shapes"]} <= {1, 2}
-    assert found["evaluated"] + found["too_big"] + found["refused"] == found["legal"]
+    assert found["evaluated"] + found["screened"] + found["too_big"] + found["refused"] == found["legal"]
 
 
 def test_a_table_shows_the_first_twenty(run, small):
@@ -65,3 +65,66 @@ def test_refusals_are_told_with_their_reason(run, small):
     told = [line for line in outcome.err.splitlines() if line.startswith("refused: ")]
     assert len(told) == 6
     assert told[-1] == f"refused: {found['refused'] - 5} more; --format json lists all"
+
+
+def test_the_fastest_is_confirmed_by_the_event_engine(run, small):
+    """DESIGN, section 6: its time stands beside the row's, and equals it where nothing is contended."""
+    outcome = run("sweep", small, "--axis", "tp=2", "--top", "2", "--format", "json")
+    found = json.loads(outcome.out)
+    assert found["confirmed"]["equal"] is True
+    assert found["confirmed"]["step_time_s"] == found["shapes"][0]["step_time_s"]
+    assert "the same to the last bit" in outcome.err
+
+
+def test_a_row_names_the_options_of_predict(run, small):
+    found = json.loads(run("sweep", small, "--axis", "tp=2", "--top", "1", "--format", "json").out)
+    (best,) = found["shapes"]
+    words = [word for one in best["set"] for word in ("--set", one)]
+    alone = json.loads(run("predict", small, *words, "--format", "json").out)
+    assert alone["step_time_s"] == best["step_time_s"]
+
+
+def test_processes_give_the_same_bytes(run, small):
+    words = ("sweep", small, "--axis", "tp=2,4", "--axis", "microbatch=1", "--format", "csv")
+    assert run(*words, "-j", "2").out == run(*words).out
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_sweep_is_resumed_from_its_file(run, small, tmp_path, form):
+    path = tmp_path / f"sweep.{form}"
+    words = ("sweep", small, "--axis", "tp=2", "-o", str(path))
+    assert run(*words).code == 0
+    whole = path.read_text()
+    if form == "csv":  # as an interrupted run leaves it
+        path.write_text("\n".join(whole.splitlines()[:4]) + "\n")
+    else:
+        found = json.loads(whole)
+        path.write_text(json.dumps(found | {"complete": False, "shapes": found["shapes"][:3]}))
+    again = run(*words, "--resume")
+    assert again.code == 0, again.err
+    assert f"3 of them taken from {path}" in again.err
+    assert path.read_text() == whole if form == "csv" else json.loads(path.read_text())["shapes"] == found["shapes"]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_what_cannot_be_resumed_is_refused(run, small, tmp_path):
+    outcome = run("sweep", small, "--resume")
+    assert outcome.code == 2
+    assert "--resume: there is no file to resume from (fix: name the .csv or .json with -o)" in outcome.err
+    path = tmp_path / "other.json"
+    path.write_text('{"scenario": "another", "world": 8, "shapes": []}')
+    outcome = run("sweep", small, "--resume", "-o", str(path))
+    assert outcome.code == 2
+    assert "scenario is another there" in outcome.err
+    assert "fix: leave --resume out" in outcome.err
+
+
+def test_context_ranks_and_schedules_are_axes(run, small):
+    axes = ("--axis", "cp=1,2", "--axis", "schedule=1f1b,gpipe", "--axis", "tp=2")
+    outcome = run("sweep", small, *axes, "--set", "training.attention=flash", "--format", "csv")
+    assert outcome.code == 0, outcome.err
+    rows = list(csv.DictReader(io.StringIO(outcome.out)))
+    assert {row["cp"] for row in rows} == {"1", "2"}
+    assert {row["schedule"] for row in rows} <= {"none", "1f1b", "gpipe"}
+    assert {"1f1b", "gpipe"} <= {row["schedule"] for row in rows}
+    assert all(int(row["tp"]) * int(row["cp"]) * int(row["pp"]) * int(row["dp"]) == 8 for row in rows)

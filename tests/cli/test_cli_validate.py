@@ -101,7 +101,7 @@ def test_csv_holds_the_rows_and_a_table_the_families(run, measured):
         ({"cp": "2", "dp": "4", "cp_kind": "striped"}, "context parallelism 'striped' is not modelled yet"),
         ({"recompute": "op:moe"}, "recomputation 'op:moe' is not modelled yet"),
         ({"precision": "nvfp4"}, "precision 'nvfp4' is not modelled yet"),
-        ({"offload": "optimizer"}, "offloading is not modelled yet"),
+        ({"offload": "weights"}, "offloading is not modelled yet"),
         ({"mla": "y"}, "latent attention is not modelled yet"),
         ({"hidden": ""}, "hidden is not stated"),
         ({"vocab": ""}, "vocab is not stated"),

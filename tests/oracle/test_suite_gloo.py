@@ -37,8 +37,8 @@ def runs(tmp_path_factory):
     experts = ["-o", str(file["experts"]), *SMALL, "--ep", "2", "--only", "collectives"]
     specs = [
         {"arguments": [*main, "--budget", "0.4"]},
-        {"arguments": [*main, "--budget", "90", "--resume"], "file": str(file["main"]), "interrupt_after": 90},
-        {"arguments": [*main, "--budget", "90", "--resume"]},
+        {"arguments": [*main, "--budget", "50", "--resume"], "file": str(file["main"]), "interrupt_after": 90},
+        {"arguments": [*main, "--budget", "50", "--resume"]},
         {"arguments": [*experts, "--budget", "30"], "missing": True},
         {
             "arguments": [*spoilt, "--ops", "all_reduce,broadcast", "--budget", "20"],
@@ -52,11 +52,18 @@ def runs(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, str(RANKS)], input=json.dumps(specs), capture_output=True, text=True, timeout=170, check=True
     )
-    return {"codes": json.loads(done.stdout.splitlines()[-1]), "file": file, "errors": done.stderr}
+    ended = json.loads(done.stdout.splitlines()[-1])
+    print({"t": [round(one["seconds"], 1) for one in ended]})
+    return {"codes": [one["codes"] for one in ended], "file": file, "errors": "".join(one["errors"] for one in ended)}
 
 
 def entries(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def is_measured(entry):
+    """PyTorch's all-reduce and broadcast leave the result where the input stood: their times are in other fields."""
+    return "time_us" in entry or "in_place_time_us" in entry
 
 
 def planned(arguments, world=4):
@@ -74,10 +81,11 @@ def test_every_item_is_measured_once_through_budget_interruption_and_resume(runs
     assert [end["complete"] for end in ends] == [False, False, True]
     reasons = [{e["reason"] for e in found if e["kind"] == "skipped" and e["run"] == index} for index in range(3)]
     assert reasons == [{"budget"}, {"interrupted"}, set()]
-    times = Counter((entry["item"], entry.get("params", {}).get("what")) for entry in found if "time_us" in entry)
+    times = Counter((entry["item"], entry.get("params", {}).get("what")) for entry in found if is_measured(entry))
     keys = planned(PIPELINE)
     assert {item for item, _ in times if not item.endswith("/end")} == set(keys)
-    assert {item for (item, _), number in times.items() if number > 1 and "reference" not in item} == set()
+    loose = {entry["item"] for entry in found if entry.get("half_width", 0.0) > 0.9}  # a busy machine: tried again
+    assert {item for (item, _), number in times.items() if number > 1 and "reference" not in item} <= loose
 
 
 def test_every_operation_runs_over_every_family_alone_and_all_at_once(runs):
@@ -89,14 +97,18 @@ def test_every_operation_runs_over_every_family_alone_and_all_at_once(runs):
     wanted = {(op, family, "all") for op in OPS for family in ("world", "cp", "pp")}
     wanted |= {(op, family, mode) for op in there for family in ("ep", "edp") for mode in ("alone", "all")}
     assert wanted <= seen
-    assert all(entry["wrong"] == 0 for entry in found)
+    for entry in found:
+        there = "in_place_" if entry["op"] in ("all_reduce", "broadcast") else ""
+        other = {"": "in_place_", "in_place_": ""}[there]
+        assert entry[f"{there}wrong"] == 0
+        time_us, rate = entry[f"{there}time_us"], entry[f"{there}algbw_bytes_per_s"]
+        assert rate == pytest.approx(entry["size_bytes"] / time_us * 1e6, rel=1e-3)
+        assert not {f"{other}time_us", f"{other}wrong", f"{other}busbw_bytes_per_s"} & set(entry)
+        spread = [entry["min_us"], entry["quartile_1_us"], time_us, entry["quartile_3_us"], entry["max_us"]]
+        assert spread == sorted(spread)
     at_once = {(entry["params"]["family"], entry["params"]["mode"]): entry["params"]["groups"] for entry in found}
     assert at_once["cp", "all"] == at_once["ep", "all"] == 2
     assert at_once["ep", "alone"] == at_once["world", "all"] == 1
-    for entry in found:
-        assert entry["algbw_bytes_per_s"] == pytest.approx(entry["size_bytes"] / entry["time_us"] * 1e6, rel=1e-3)
-        spread = [entry[name] for name in ("min_us", "quartile_1_us", "time_us", "quartile_3_us", "max_us")]
-        assert spread == sorted(spread)
 
 
 def test_experts_have_families_of_their_own_and_a_missing_operation_is_left_out_with_a_reason(runs):
@@ -139,7 +151,7 @@ def test_the_reader_of_the_simulator_takes_all_records(runs):
     for name in ("main", "experts"):
         path = runs["file"][name]
         imported = import_file(path)
-        assert len(imported.records) == sum("time_us" in entry for entry in entries(path))
+        assert len(imported.records) == sum(map(is_measured, entries(path)))
         assert {problem.severity for problem in imported.problems} <= {"note"}
     run = import_file(runs["file"]["main"]).records[0].run
     assert (run.world, run.nodes, run.backend) == (4, 1, "gloo")
@@ -149,7 +161,7 @@ def test_the_reader_of_the_simulator_takes_all_records(runs):
 
 
 def test_kernels_overlaps_and_start_up_carry_their_figures(runs):
-    found = [entry for entry in entries(runs["file"]["main"]) if "time_us" in entry]
+    found = [entry for entry in entries(runs["file"]["main"]) if is_measured(entry)]
     gemms = [entry for entry in found if entry["op"] == "gemm" and entry["kind"] == "kernel"]
     assert {entry["params"]["pass"] for entry in gemms} == {"reference", "forward", "dgrad", "wgrad"}
     for entry in gemms:
@@ -164,7 +176,10 @@ def test_kernels_overlaps_and_start_up_carry_their_figures(runs):
     assert {("all_gather", "cp+pp"), ("sendrecv", "cp+pp")} <= beside
     whole = next(entry for entry in found if entry["op"] == "mesh_startup")
     assert whole["params"]["count"] == 4 + 2 + 2 + 4 + 2 + 2 + 2  # tp, cp, pp, dp, dp-cp, tp-pp, embedding
-    assert whole["params"]["predicted_us"] > 0
+    error = whole["params"]["predicted_us"] / whole["time_us"] - 1
+    assert whole["params"]["error"] == pytest.approx(error, abs=1e-3)
+    sizes = {entry["params"]["size"] for entry in found if entry["op"] == "new_group"}
+    assert sizes == {1, 2, 4}
 
 
 def test_nothing_private_is_in_the_files(runs):
@@ -181,6 +196,7 @@ def test_nothing_private_is_in_the_files(runs):
     assert {("world", 2), ("tp", 1), ("dp", 2)} <= nodes
 
 
+@pytest.mark.slow
 def test_the_command_starts_the_suite_with_torchrun(tmp_path):
     """`traincast calibrate run` from end to end."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -193,6 +209,7 @@ def test_the_command_starts_the_suite_with_torchrun(tmp_path):
     assert import_file(output).records[0].run.launcher == "torchrun"
 
 
+@pytest.mark.slow
 def test_the_step_of_a_small_transformer_is_measured(tmp_path):
     pytest.importorskip("torch", reason="PyTorch is not installed")
     script = Path(__file__).parents[2] / "calibration" / "train_step.py"

@@ -10,8 +10,8 @@ import pytest
 
 from traincast.calibration.calibrate import calibrate
 from traincast.calibration.compare import cases_of, changes
-from traincast.calibration.conformal import Residual, conformal_band, conformal_interval
 from traincast.calibration.curves import Curve, CurvePoint, marked, read_curves
+from traincast.calibration.fit import Data, Prior, fit_constants
 from traincast.calibration.kernel_fit import fit_kernels, kernel_data
 from traincast.calibration.network_fit import fit_network
 from traincast.calibration.network_model import forecast_points, points_of, predicted_s, setting_of
@@ -191,29 +191,6 @@ def test_attention_and_memory_kernels_tell_theirs() -> None:
     assert not found["gemm.forward"].told
 
 
-@pytest.mark.parametrize("n", [9, 99])
-def test_conformal_bands_cover_what_they_promise(n: int) -> None:
-    """Exchangeable residuals: of many draws the next one lies inside in 80 % of cases (Vovk et al. 2005)."""
-    random = np.random.default_rng(3)
-    inside = 0
-    for _ in range(2000):
-        draw = np.exp(0.2 * random.standard_normal(n + 1))
-        band = conformal_band([Residual(r, group=str(k)) for k, r in enumerate(draw[:-1].tolist())], math.inf)
-        inside += band.low <= draw[-1] <= band.high
-    assert 0.77 < inside / 2000 < 0.86
-
-
-def test_logs_weigh_the_same_however_long_they_are() -> None:
-    long = [Residual(2.0, 1e6, "long")] * 900
-    others = [Residual(1.0 + 0.01 * k, 1e6, f"log {k}") for k in range(19)]
-    band = conformal_band([*long, *others], math.inf)
-    assert band.high < 1.2
-
-
-def test_without_residuals_there_is_no_interval() -> None:
-    assert conformal_interval([], "none") is None
-
-
 def test_intervals_are_replaced_in_a_file() -> None:
     one = Interval(0.8, (Band(65536.0, 0.9, 1.1), Band(math.inf, 0.95, 1.05)), 20, 'half of "them"')
     text = "name: x\n\nconstants:\n  gemm.forward: {value: 1}\n"
@@ -223,6 +200,40 @@ def test_intervals_are_replaced_in_a_file() -> None:
     assert "inside:" not in second
     assert second.count("intervals:") == 1
     assert second.endswith("constants:\n  gemm.forward: {value: 1}\n")
+
+
+HOP = {"network.hop": Prior(1e-5, 0.0, 2e-4)}
+
+
+def hops(floor_s: float, count: int = 20) -> Data:
+    """Times of 10 us that are forecast as a floor and a hop."""
+    return Data(np.full(count, 1e-5), ("log",) * count, lambda p: np.full(count, floor_s + p["network.hop"]))
+
+
+def test_a_prior_that_is_right_is_told_as_well(base: Profile) -> None:
+    """The search starts at the answer, where neither errors nor steps may vanish: twenty times of 10 us, known to 3 %
+    each, tell 5 us to 0.3/sqrt(20) us."""
+    (one,) = fit_constants(hops(5e-6), base.replaced(network__hop=5e-6), HOP).constants
+    assert one.told
+    assert one.value == pytest.approx(5e-6, rel=1e-3)
+    assert one.error == pytest.approx(0.3e-6 / math.sqrt(20), rel=0.1)
+
+
+def test_a_constant_that_is_pushed_against_its_bound_is_told(base: Profile) -> None:
+    """A floor of 10.4 us leaves nothing for a hop, which cannot be negative: 0, to less than its curvature says."""
+    (one,) = fit_constants(hops(10.4e-6), base.replaced(network__hop=3e-6), HOP).constants
+    assert (one.told, one.value) == (True, 0.0)
+    assert one.error < 0.3e-6 / math.sqrt(20)
+    (hopeless,) = fit_constants(hops(1.0), base.replaced(network__hop=3e-6), HOP).constants
+    assert not hopeless.told
+
+
+@pytest.mark.filterwarnings("error")
+def test_errors_stay_finite_whatever_a_search_tries(base: Profile) -> None:
+    forecasts = np.array([0.0, np.inf, np.nan, -1.0, 1e-5])
+    data = Data(np.full(5, 1e-5), ("log",) * 5, lambda p: forecasts)
+    assert np.isfinite(data.log_error(base)).all()
+    assert data.log_error(base)[-1] == 0.0
 
 
 HEADER = (

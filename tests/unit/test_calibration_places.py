@@ -155,3 +155,8 @@ def test_versions_in_texts(text: str, version: str | None) -> None:
 )
 def test_who_launched_follows_from_the_command(command: str, launcher: str | None, launch: str) -> None:
     assert _launch(RunInfo(command=command, launcher=launcher)) == launch
+
+
+def test_the_suite_measures_what_torch_takes_too() -> None:
+    suite = RunInfo(tool="traincast suite 1", backend="nccl", command="run.py -o r.jsonl", launcher="torchrun")
+    assert _launch(suite) == "runtime"

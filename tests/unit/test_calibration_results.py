@@ -71,7 +71,7 @@ def test_what_is_not_used_is_counted_by_its_reason(tmp_path: Path) -> None:
         "r.jsonl: 1 record not used: overlap: it tells no constant",
         "r.jsonl:12: 2 kernels not used (gemm): no time that can be",
         "6 points of 2 curves (r.jsonl run 0 all_reduce 2, r.jsonl run 0 broadcast 2) not used: "
-        "unstable by the suite's own account",
+        "unstable, with too few samples to say how well the median is known",
         "r.jsonl run 0 sendrecv 2: 64 bytes: no time that can be",
     )
     assert (found.points, len(found.kernels)) == (1, 0)
@@ -200,7 +200,8 @@ def test_any_name_of_a_file_is_a_profiles_name(tmp_path: Path, name: str) -> Non
     path.write_text(profile_text(head, [], {}), encoding="utf-8")
     profile = load_profile(str(path))
     assert profile.name == name
-    assert profile.fitted_curves == {name, "r.jsonl run 0 tp all_reduce 2"}
+    assert profile.own_curves == {name, "r.jsonl run 0 tp all_reduce 2"}
+    assert profile.fitted_curves > profile.own_curves  # and those of the constants that it inherits
     assert fitted_on(path) == {"files": [name, "b.csv"], "net": 'x "y"'}
 
 

@@ -34,6 +34,21 @@ def test_what_a_run_says_about_itself_is_a_note_with_its_line():
     ]
 
 
+def test_what_a_resumed_run_measured_is_not_left_out():
+    """`--resume` goes on in the file: of two items that an interruption left out, one was measured then. Another
+    machine's measurement of it says nothing."""
+    skips = [{"kind": "skipped", "run": 0, "item": name, "why": "the run was interrupted"} for name in "ab"]
+    later = {**RUN, "index": 1}
+    found = import_text(text(RUN, ROW, *skips, END, later, {**ROW, "run": 1, "item": "a"}, {**END, "problems": []}))
+    assert [one.what for one in found.problems if "left out" in one.what] == ["1 left out: the run was interrupted"]
+    other = {**later, "gpu": "B200"}
+    found = import_text(text(RUN, ROW, *skips, END, other, {**ROW, "run": 1, "item": "a"}, {**END, "problems": []}))
+    assert [one.what for one in found.problems if "left out" in one.what] == ["2 left out: the run was interrupted"]
+    again = {**skips[0], "run": 1}
+    found = import_text(text(RUN, {**ROW, "item": "a"}, END, later, {**ROW, "run": 1, "item": "b"}, again, END))
+    assert [one.what for one in found.problems if "left out" in one.what] == ["1 left out: the run was interrupted"]
+
+
 def test_wrong_results_are_dropped_as_those_of_nccl_tests_are():
     found = import_text(text(RUN, ROW, {**ROW, "wrong": 2.0}, END))
     assert len(found.records) == 1

@@ -69,3 +69,15 @@ def test_measured_products(layout: str, efficiency: float, bar: float) -> None:
     error = np.abs(gemm_seconds(m, n, k, 1, constants(efficiency)) / measured - 1)
     assert len(rows) == 61
     assert 100 * error.mean() <= bar
+
+
+def test_the_number_of_tokens_need_not_be_even() -> None:
+    """Tokens count rows, whose length is what loads want aligned: m of a forward product, k of a weight gradient."""
+    slow = replace(constants(), unaligned=0.03)
+    forward = gemm_seconds(8191, 4096, 4096, 1, slow)
+    assert forward == pytest.approx(float(gemm_seconds(8192, 4096, 4096, 1, slow)), rel=1e-3)
+    wgrad = replace(slow, rows_run_along_k=False)
+    assert gemm_seconds(4096, 4096, 8191, 1, wgrad) == pytest.approx(
+        float(gemm_seconds(4096, 4096, 8192, 1, wgrad)), rel=1e-3
+    )
+    assert gemm_seconds(4100, 4096, 8192, 1, wgrad) > 5 * gemm_seconds(4096, 4096, 8192, 1, wgrad)

@@ -5,6 +5,7 @@ import pytest
 from traincast.errors import DataError
 from traincast.model import (
     Grouping,
+    Repeated,
     executed_flops,
     forward_flops,
     gpt,
@@ -90,6 +91,17 @@ def test_executed_selective_runs_the_core_forward_once_more():
     assert extra == pytest.approx(forward.attention_core, rel=1e-9)
     for recompute in ("none", "full"):
         assert executed_flops(GPT_175B, 64, 2048, recompute) == hardware_flops(GPT_175B, 64, 2048, recompute)
+
+
+def test_recomputation_that_stops_early_executes_no_down_projection():
+    # 96 less 8 B s l h^2 of a plain GPT; the printed formula (SC21 eq. 3) stays
+    shape = GPT_1T
+    stopped = executed_flops(shape, 3072, 2048, Repeated("full", early_stop=True))
+    down = 8.0 * 3072 * 2048 * shape.layers * shape.hidden**2
+    assert hardware_flops(shape, 3072, 2048, "full") - stopped == pytest.approx(down, rel=1e-9)
+    assert executed_flops(shape, 3072, 2048, Repeated("selective", early_stop=True)) == executed_flops(
+        shape, 3072, 2048, "selective"
+    )
 
 
 def test_more_than_peak_is_refused():

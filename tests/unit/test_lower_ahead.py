@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from traincast.analytic import evaluate
 from traincast.catalog import load_catalog
 from traincast.lower import Job, lower
-from traincast.lower.ahead import exposed_s, units_of
+from traincast.lower.ahead import exposed_s, units_of, updated_bytes
 from traincast.lower.stages import ChunkPart
 from traincast.mesh import Mesh
 from traincast.model import ModelShape
+from traincast.model.parameters import layer_parameters, stage_parameters
 from traincast.profile import load_profile
 from traincast.recipe import Recipe
 from traincast.topology import NodeRequest, node_cluster, usual_node
@@ -95,3 +96,31 @@ def test_fp8_parameters_are_half_as_much() -> None:
     fp8 = replace(job(precision="fp8", overlap_params=True), profile=own)
     plain = replace(fp8, profile=replace(own, traits=replace(own.traits, fp8_params=False)))
     assert step_s(fp8) < step_s(plain)
+
+
+def layers_of(one: Job) -> int:
+    """Bytes of the gathered layers in half precision; embedding and head are not among them."""
+    return 2 * one.model.layers * layer_parameters(one.model, one.mesh.tp)
+
+
+def gathered(one: Job) -> tuple[float, float]:
+    """The plain gather behind the update [s], and what a rank sends for it in a step [bytes]."""
+    program = lower(one)
+    (tail,) = {op.duration_s for cls in program.program.classes for op in cls.tail if op.name == "parameters"}
+    return tail, program.traffic["dp"].bytes_per_gpu
+
+
+def test_one_width_for_every_way_of_gathering() -> None:
+    """Law: behind the update, beside the passes and on the wire an fp8 run gathers layers in fp8, all else in half
+    precision; a bf16 run and a stack without `fp8_params` gather all in half precision."""
+    own = load_profile("h100-nemo-megatroncore2025")
+    fp8 = replace(job(precision="fp8"), profile=own)
+    half = replace(fp8, profile=replace(own, traits=replace(own.traits, fp8_params=False)))
+    (narrow_s, narrow_bytes), (wide_s, wide_bytes) = gathered(fp8), gathered(half)
+    saved = layers_of(fp8) / 2
+    assert wide_bytes - narrow_bytes == pytest.approx(saved * 31 / 32)
+    whole = stage_parameters(fp8.model, 1, fp8.model.layers, first=True, last=True).total
+    assert updated_bytes(fp8, whole, fp8.model.layers) == 2 * whole - saved
+    assert narrow_s / wide_s == pytest.approx(1 - saved / (2 * whole), rel=0.02)
+    for same in (half, replace(fp8, recipe=replace(fp8.recipe, precision="bf16"))):
+        assert updated_bytes(same, whole, same.model.layers) == 2 * whole

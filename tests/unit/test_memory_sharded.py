@@ -54,7 +54,8 @@ def test_gathered_is_the_root_and_the_layers_in_use() -> None:
     assert gathered(Mesh(dp=8), zero_stage=3, overlap_dp=True) == (2 * (ROOT + 2 * LAYER), gradients)
     assert gathered(Mesh(dp=8), zero_stage=3, prefetch=3) == (2 * (ROOT + 4 * LAYER), gradients)
     assert gathered(Mesh(dp=8), zero_stage=3, reshard_after_forward=False) == (2 * WHOLE, gradients)
-    assert gathered(Mesh(dp=8), zero_stage=2) == (0, 0)
+    assert gathered(Mesh(dp=8), zero_stage=2) == (0, gradients)  # reduced behind each microbatch: whole before that
+    assert gathered(Mesh(dp=8), zero_stage=2, no_sync=True) == gathered(Mesh(dp=8), zero_stage=1) == (0, 0)
     stage = 16 * LAYER + 128256 * 4096  # in a pipeline gathered for the whole step; gradients are those of the stage
     assert gathered(Mesh(pp=2, dp=4), zero_stage=3) == (2 * stage, 2 * LAYER)
 

@@ -152,7 +152,7 @@ def test_a_fused_sum_reads_and_writes_the_main_gradient() -> None:
 
 
 def test_fused_casts_leave_the_transposes() -> None:
-    """XLA makes a cast part of the kernel in front of it: on Hopper the transposed copies stay, on Blackwell nothing."""
+    """XLA makes a cast part of the kernel in front of it: on Hopper the transposed copies stay, else nothing."""
     t, h = BLOCK.tokens, BLOCK.hidden
     hopper = casts(layer(block(fp8=True, fused_casts=True)))
     assert hopper["attention.out.cast"] == pytest.approx(2 * t * h / 4)

@@ -1,15 +1,24 @@
 """What is computed again: texts, operators, FLOPs and memory agree on it."""
 
+from dataclasses import replace
+
 import pytest
 
-from traincast.lower.recompute import layer_backward, layers_backward
-from traincast.memory import layer_activation_bytes
+from traincast.catalog import load_catalog
+from traincast.lower import Job
+from traincast.lower.recompute import layer_backward, layers_backward, repeated
+from traincast.lower.stages import chunk_parts
+from traincast.memory import MemoryJob, chunk_layers, layer_activation_bytes, layers_activation_bytes, whole_layers
+from traincast.memory.activations import chunks_before
 from traincast.mesh import Mesh
-from traincast.model.flops import executed_flops, forward_flops, hardware_flops, model_flops
+from traincast.model.flops import Repeated, executed_flops, forward_flops, hardware_flops, model_flops, step_flops
 from traincast.model.operators import Block, Gemm, block_forward
 from traincast.model.shape import Grouping, gpt, llama
+from traincast.profile import load_profile
 from traincast.recipe import Recipe
 from traincast.recomputation import Recomputation, recomputation
+from traincast.schedule import parts_of
+from traincast.topology import selene
 
 LLAMA = llama("8b", 4096, 32, 32, Grouping(8, 14336))
 BLOCK = Block(4096, 32, 8, 128, 14336, True, True, 1, 8192, flash=True, dropout=False)
@@ -70,21 +79,35 @@ def test_recomputation_that_stops_early_leaves_the_down_projection_out() -> None
     assert again("mlp", early_stop=True) == ["mlp.up", "mlp.activation"]
 
 
+def test_what_stops_early_scatters_nothing_of_the_product_that_it_leaves_out() -> None:
+    """Split collectives write three quarters of the sum of the down projection in front of the product that they run
+    beside (Megatron-Core, tp_comm_overlap): where it does not run again, nor do they."""
+    split = replace(BLOCK, tp=4, sequence_parallel=True, overlap_tp=True, split_tp=True)
+    names = [one.name for one in block_forward(split)]
+    assert names.index("mlp.pieces.reduce_scatter") < names.index("mlp.down")
+    for recompute in ("full", "mlp", "op:torchtitan"):
+        segments = layer_backward(split, recompute, early_stop=True)
+        repeated = [one.name for segment in segments if segment.phase == "recompute" for one in segment.operators]
+        assert not any(name.startswith(("mlp.down", "mlp.pieces", "mlp.reduce_scatter")) for name in repeated)
+        assert "mlp.up" in repeated
+
+
 def test_every_second_layer_is_recomputed_whole() -> None:
     layers = layers_backward(BLOCK, "every_2nd", 5)
     assert [len(segments) for segments in layers] == [1, 2, 1, 2, 1]
     assert [len(segments) for segments in layers_backward(BLOCK, "full", 2)] == [2, 2]
 
 
+@pytest.mark.parametrize("early_stop", [False, True])
 @pytest.mark.parametrize("recompute", ["full", "mlp", "selective", "op:torchtitan", "op:norm"])
-def test_flops_are_those_of_the_operators(recompute: str) -> None:
+def test_flops_are_those_of_the_operators(recompute: str, early_stop: bool) -> None:
     """Convention `hardware` beyond `model`: the products that a layer runs again, and its attention core."""
-    segments = layer_backward(BLOCK, recompute)
+    segments = layer_backward(BLOCK, recompute, early_stop=early_stop)
     operators = [op for one in segments if one.phase == "recompute" for op in one.operators]
     run = sum(op.flops for op in operators if isinstance(op, Gemm))
     if any(op.name == "attention" for op in operators):
         run += forward_flops(LLAMA, 1, 8192).attention_core / LLAMA.layers
-    extra = executed_flops(LLAMA, 1, 8192, recompute) - model_flops(LLAMA, 1, 8192)
+    extra = executed_flops(LLAMA, 1, 8192, Repeated(recompute, early_stop=early_stop)) - model_flops(LLAMA, 1, 8192)
     assert extra == pytest.approx(LLAMA.layers * run)
 
 
@@ -92,6 +115,46 @@ def test_half_of_the_layers_is_half_of_the_recomputation() -> None:
     whole = hardware_flops(LLAMA, 1, 8192, "full") - model_flops(LLAMA, 1, 8192)
     half = hardware_flops(LLAMA, 1, 8192, "every_2nd") - model_flops(LLAMA, 1, 8192)
     assert half == pytest.approx(whole / 2)
+
+
+# pp, vpp, schedule; whole layers of 16 under every_2nd, and of 15 on uneven stages
+COUNTED = [
+    (1, 1, "none", None, 8),
+    (4, 1, "1f1b", None, 8),
+    (4, 4, "interleaved", None, 8),
+    (16, 1, "1f1b", None, 0),
+    (4, 2, "zb-v", None, 8),
+    (4, 2, "dualpipe", None, 8),
+    (2, 1, "1f1b", (7, 9), 7),
+    (2, 2, "interleaved", (3, 5, 4, 4), 7),
+]
+
+
+@pytest.mark.parametrize(("pp", "vpp", "schedule", "split", "whole"), COUNTED)
+def test_lower_memory_and_flops_count_the_same_layers(
+    pp: int, vpp: int, schedule: str, split: tuple[int, ...] | None, whole: int
+) -> None:
+    """A rank counts its layers through its chunks (torchtitan, activation_checkpoint.py, `_layer_sac_count`): with one
+    layer a rank every_2nd recomputes none."""
+    model, mesh = replace(LLAMA, layers=16), Mesh(pp=pp, dp=2)
+    recipe = Recipe(32, 1, 8192, "bf16", "every_2nd", schedule, vpp=vpp, attention="flash", stage_layers=split)  # type: ignore[arg-type]
+    gpu, profile = load_catalog().gpu("A100-80GB-SXM"), load_profile("a100-selene-megatron2021")
+    job = Job(model, mesh, recipe, profile, selene(4), gpu)
+    lowered = [layers_backward(BLOCK, "every_2nd", part.layers, before=part.before) for part in chunk_parts(job)]
+    recomputed = [sum(one.phase == "recompute" for layer in layers for one in layer) for layers in lowered]
+    assert sum(recomputed) == whole
+    counted, held = whole_layers(model, mesh, recipe)
+    assert counted / held == repeated(job).whole == whole / 16
+    extra = step_flops(model, 32, 8192, "hardware", repeated(job)) - model_flops(model, 32, 8192)
+    assert extra == pytest.approx(whole / 16 * (hardware_flops(model, 32, 8192, "full") - model_flops(model, 32, 8192)))
+    plain, full = (replace(recipe, recompute=how) for how in ("none", "full"))
+    one, again = (layer_activation_bytes(model, mesh, each) for each in (plain, full))
+    for stage, chunks in enumerate(chunk_layers(model, mesh, recipe)):
+        places = parts_of(schedule, pp, vpp, stage)
+        for chunk, (layers, before) in enumerate(zip(chunks, chunks_before(recipe, chunks), strict=True)):
+            count = recomputed[places[chunk]]
+            found = layers_activation_bytes(MemoryJob(model, mesh, recipe), layers, before)
+            assert found == pytest.approx(count * again + (layers - count) * one)
 
 
 def kept(recompute: str, model=LLAMA) -> float:

@@ -81,7 +81,7 @@ def test_replicated_key_value_heads_are_an_assumption(load):
             "set training.cp_kind: ulysses, or leave training.cp_ulysses out",
         ),
         ("  cp_inner: ring\n", "s.yaml:8:3", "cp_inner says nothing with cp_kind ring", "set training.cp_kind: usp"),
-        ("  offload_activations: 2.0\n", "s.yaml:8:3", "training.offload_activations is 2.0", "1.0 or less"),
+        ("  offload_activations: 2.0\n", "s.yaml:8:3", "training.offload_activations is 2.0", "give a number from 0 to 1"),
         (
             "  attention: unfused\n",
             "s.yaml:8:3",
@@ -157,7 +157,8 @@ def test_usp_exchanges_heads_in_the_node_as_far_as_they_go() -> None:
 def test_offloaded_share_of_activations() -> None:
     assert recipe_of(offload="activations:0.522")[0].offload_activations == 0.522
     assert recipe_of(offload="none")[0].offload_activations == 0.0
-    for other in ("optimizer", "activations:1.5", "activations"):
+    assert recipe_of(offload="optimizer")[0].offload_states == "optimizer"
+    for other in ("parameters", "activations:1.5", "activations"):
         with pytest.raises(RowSkippedError, match="offloading is not modelled yet"):
             recipe_of(offload=other)
 

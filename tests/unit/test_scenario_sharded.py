@@ -53,7 +53,7 @@ def test_every_key_reaches_the_recipe(scenario) -> None:
             "set training.zero_stage: 3",
         ),
         ("offload_states: parameters", "zero_stage 0 fetches none", "set training.offload_states: optimizer"),
-        ("recompute: every_2nd, zero_stage: 4", "training.zero_stage is 4", "give 3 or less"),
+        ("recompute: every_2nd, zero_stage: 4", "training.zero_stage is 4", "give a whole number from 0 to 3"),
         ("offload_states: disk", "training.offload_states is 'disk'", "none, optimizer, parameters"),
     ],
 )

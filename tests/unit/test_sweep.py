@@ -84,8 +84,11 @@ def test_no_shape_is_refused_with_two_numbers():
 
 def test_axes_are_parsed():
     assert parse_axes(["tp=1,2,2", "microbatch= 4"]) == {"tp": (1, 2), "microbatch": (4,)}
+    assert parse_axes(["cp=2", "schedule=1f1b, zb-h1"]) == {"cp": (2,), "schedule": ("1f1b", "zb-h1")}
     with pytest.raises(UsageError, match="no axis"):
-        parse_axes(["cp=2"])
+        parse_axes(["ep=2"])
+    with pytest.raises(UsageError, match="'zb-h9', which is no schedule"):
+        parse_axes(["schedule=zb-h9"])
 
 
 def test_a_sweep_keeps_the_kind_of_schedule() -> None:

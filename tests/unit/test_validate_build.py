@@ -2,10 +2,12 @@
 
 import pytest
 
+from traincast.errors import DataError
 from traincast.forecast import forecast
 from traincast.scenario import load_scenario, scenario_names
 from traincast.validate import published_files, read_published, validate_rows
 from traincast.validate.build import build_case
+from traincast.validate.inferred import inferred_file, load_inferences
 from traincast.validate.measured import named_convention
 from traincast.validate.place import cluster_of, place_of
 from traincast.validate.rows import PublishedRow, RowSkippedError
@@ -74,6 +76,72 @@ def test_open_microbatch_and_recomputation_are_choices():
 def test_stage_layers(changes, split):
     (recipe,) = recipes(vpp="1", **changes)
     assert recipe.stage_layers == split
+
+
+@pytest.mark.parametrize(
+    ("offload", "expected"),
+    [
+        ("", ("none", 0.0)),
+        ("none", ("none", 0.0)),
+        ("optimizer", ("optimizer", 0.0)),
+        ("activations:0.25", ("none", 0.25)),
+    ],
+)
+def test_what_waits_in_the_host_s_memory(offload, expected):
+    """As `training.offload_states` and `training.offload_activations` of a scenario."""
+    (recipe,) = recipes(vpp="1", zero_stage="3", offload=offload)
+    assert (recipe.offload_states, recipe.offload_activations) == expected
+
+
+def test_an_offload_that_is_not_known_skips_the_row():
+    with pytest.raises(RowSkippedError, match="offloading is not modelled yet: weights"):
+        build_case(row(vpp="1", offload="weights"))
+
+
+@pytest.mark.parametrize(
+    ("unusual", "words"), [("lora", "LoRA is not modelled"), ("sft", "fine-tuning is not modelled")]
+)
+def test_other_work_than_training_from_scratch_is_no_forecast_of_it(unusual, words):
+    """Shown with what is missing, and without a figure that would be another job's."""
+    with pytest.raises(RowSkippedError, match=words):
+        build_case(row(vpp="1", unusual=unusual))
+    (score,) = validate_rows([row(unusual=unusual, iter_time_s="1.5", grade="B")]).rows
+    assert (score.status, score.measured_s, score.predicted_s) == ("skipped", 1.5, None)
+    assert words in score.reason
+
+
+def test_a_column_that_the_table_s_makers_inferred_is_open():
+    """scenarios/published/inferred.yaml: a column of a family, with source and reason; others keep what they state."""
+    found = build_case(row(family="vtrain_single", vpp="1", pp="1", gpus="4"))
+    assert {candidate.recipe.recompute for candidate in found.candidates} == {"none", "selective", "full"}
+    (note,) = [note for note in found.notes if "inferred" in note]
+    assert "decided after seeing residuals" in note
+    assert found.row.text("recompute") == "full"
+    assert [recipe.recompute for recipe in recipes(vpp="1")] == ["full"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not YAML"),
+        ("- a", "not a list of columns"),
+        ("a: 3", "names no column"),
+        ("a: {colour: {source: x, reason: y}}", "no column 'colour'"),
+        ("a: {recompute: {reason: y}}", "needs a source and a reason"),
+    ],
+)
+def test_a_wrong_list_of_inferences_is_refused_with_its_place(tmp_path, text, words):
+    path = tmp_path / "inferred.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=words) as caught:
+        load_inferences(path)
+    assert str(path) in str(caught.value.where)
+
+
+def test_what_is_inferred_is_a_column_of_a_family_that_comes_along():
+    rows = read_published(published_files())
+    families = {one.family for one in rows}
+    assert set(load_inferences(inferred_file())) <= families
 
 
 def test_stage_layers_that_are_not_understood():

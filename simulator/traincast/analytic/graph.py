@@ -27,7 +27,7 @@ class ClassNodes:
 
     links: StageLinks
     value: int
-    instructions: Sequence[int]
+    instructions: range
     outputs: list[int]
     buckets: Sequence[int]
     tail: Sequence[int]
@@ -38,6 +38,10 @@ class ClassNodes:
     def ends(self) -> tuple[int, int, int]:
         """Nodes of which the last one ends the class."""
         return self.done, self.buckets[-1] if self.buckets else START, self.tail[-1] if self.tail else START
+
+    def before(self, waits: Mapping[int, list[int]], k: int) -> list[int]:
+        """Nodes that have to end before the class is ready for instruction k; `waits` are its own of `Waits`."""
+        return waits.get(k) or [self.instructions[k - 1] if k else START]
 
     def chunk_value(self, k: int) -> int:
         """Position of the duration of instruction k."""
@@ -84,9 +88,22 @@ class Graph:
 
     def add(self, waits: Sequence[int], value: int = 0) -> int:
         """A new node that begins when all of `waits` have ended."""
-        node = self.reserve(1)[0]
+        node = len(self.left)
+        if 0 < len(waits) <= 2:
+            self.left.append(waits[0])
+            self.right.append(waits[-1])
+            self.value.append(value)
+            return node
+        self.reserve(1)
         self.fill(node, waits, value)
         return node
+
+    def chain(self, nodes: range, values: Sequence[int]) -> None:
+        """Let each of `nodes` begin when the one before it has ended, the first at the start."""
+        begin, end = nodes.start, nodes.stop
+        for column in (self.left, self.right):
+            column[begin:end] = [START, *range(begin, end - 1)] if nodes else []
+        self.value[begin:end] = values
 
     def meeting(self, ready: Mapping[int, int]) -> int:
         """The node at which all classes of `ready` (class -> node) have arrived; shared by equals."""
@@ -96,8 +113,9 @@ class Graph:
         return self._meetings[key]
 
 
-Waits = list[list[list[int]]]
-"""Class -> instruction (one more for the end) -> nodes that have to end before the class is ready for it."""
+Waits = list[dict[int, list[int]]]
+"""Class -> instruction (one more for the end) -> nodes that have to end before the class is ready for it, where that is
+not just the instruction before it (the start for the first one)."""
 
 
 def build_graph(program: Program, links: Links) -> tuple[Graph, list[ClassNodes]]:
@@ -116,8 +134,9 @@ def build_graph(program: Program, links: Links) -> tuple[Graph, list[ClassNodes]
         ]
     waits = _blocking(graph, nodes) if program.p2p == "blocking" else _asynchronous(graph, nodes)
     _instructions(graph, program, nodes, waits)
-    for own, before in zip(nodes, waits, strict=True):
-        own.done = before[-1][0] if len(before[-1]) == 1 else graph.add(before[-1])
+    for own, apart in zip(nodes, waits, strict=True):
+        last = own.before(apart, len(own.instructions))
+        own.done = last[0] if len(last) == 1 else graph.add(last)
     _buckets(graph, program, nodes)
     _tails(graph, program, nodes)
     return graph, nodes
@@ -146,47 +165,65 @@ def _asynchronous(graph: Graph, nodes: Sequence[ClassNodes]) -> Waits:
                 way = own.links.target_way[k]
                 graph.fill(output, (own.instructions[own.links.leave[k]], sent[way]), own.send_value(k))
                 sent[way] = output
-        before = [[node] for node in (START, *own.instructions)]
+        apart: dict[int, list[int]] = {}
         for k, end in enumerate(own.links.leave):
-            before[k] += [received for received in own.inputs[k : end + 1] if received != NONE]
-        waits.append(before)
+            received = own.inputs[k : end + 1]
+            if received != [NONE]:
+                apart[k] = own.before(apart, k) + [message for message in received if message != NONE]
+        waits.append(apart)
     return waits
 
 
 def _blocking(graph: Graph, nodes: Sequence[ClassNodes]) -> Waits:
     """A transfer begins when both ends have posted it; a block waits for the whole exchange before it."""
     waits: Waits = []
-    posted: dict[int, int] = {}
+    posted = [START] * len(graph.left)
     for own in nodes:
-        before = [[node] for node in (START, *own.instructions)]
+        inputs, outputs, block_end = own.inputs, own.outputs, own.links.block_end
+        apart: dict[int, list[int]] = {}
         first, post, sent = 0, START, list[int]()
         while first < len(own.instructions):
-            end = own.links.block_end[first] + 1
-            received = [message for message in own.inputs[first:end] if message != NONE]
-            posted |= dict.fromkeys(received, post)
-            before[first] = sent + received or [post]
-            sent = [message for message in own.outputs[first:end] if message != NONE]
+            end = block_end[first] + 1
+            met, sent = sent, []
+            for k in range(first, end):
+                if inputs[k] != NONE:
+                    met.append(inputs[k])
+                    posted[inputs[k]] = post
+                if outputs[k] != NONE:
+                    sent.append(outputs[k])
+            if met:
+                apart[first] = met
             first, post = end, own.instructions[end - 1]
-        before[-1] = sent or [post]
-        waits.append(before)
+        if sent:
+            apart[first] = sent
+        waits.append(apart)
+    left, right, value = graph.left, graph.right, graph.value
     for own in nodes:
-        for k, output in enumerate(own.outputs):
+        first_node, first_send = own.instructions.start, own.value + len(own.links.keys)
+        for output, end, key in zip(own.outputs, own.links.block_end, own.links.key, strict=True):
             if output != NONE:
-                post = own.instructions[own.links.block_end[k]]
-                graph.fill(output, (post, posted[output]), own.send_value(k))
+                left[output] = first_node + end
+                right[output] = posted[output]
+                value[output] = first_send + key
     return waits
 
 
 def _instructions(graph: Graph, program: Program, nodes: Sequence[ClassNodes], waits: Waits) -> None:
     groups = [parties(index, cls.meets) for index, cls in enumerate(program.classes)]
     met = {index for group in groups if len(group) > 1 for index in group}
-    alone = {index: [graph.add(wait) for wait in waits[index][:-1]] for index in sorted(met)}
+    alone = {
+        index: [graph.add(nodes[index].before(waits[index], k)) for k in range(len(nodes[index].instructions))]
+        for index in sorted(met)
+    }
     for index, (own, group) in enumerate(zip(nodes, groups, strict=True)):
-        for k, node in enumerate(own.instructions):
-            before = waits[index][k]
-            if len(group) > 1:
-                before = [graph.meeting({other: alone[other][k] for other in group})]
-            graph.fill(node, before, own.chunk_value(k))
+        graph.chain(own.instructions, [own.value + key for key in own.links.key])
+        if len(group) > 1:
+            for k, node in enumerate(own.instructions):
+                graph.fill(node, (graph.meeting({other: alone[other][k] for other in group}),), own.chunk_value(k))
+            continue
+        for k, before in waits[index].items():
+            if k < len(own.instructions):
+                graph.fill(own.instructions[k], before, own.chunk_value(k))
 
 
 def _buckets(graph: Graph, program: Program, nodes: Sequence[ClassNodes]) -> None:

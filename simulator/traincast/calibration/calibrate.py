@@ -13,7 +13,7 @@ from traincast.calibration.fitted import fitted_constants, residual_text
 from traincast.calibration.kernel_fit import fit_kernels, kernel_data
 from traincast.calibration.network_fit import fit_network
 from traincast.calibration.network_model import Setting, forecast_points, points_of
-from traincast.calibration.origin import check_fabric, check_known, gpu_name
+from traincast.calibration.origin import check_base, check_fabric, check_known, gpu_name
 from traincast.calibration.profile_file import Heading, Written, counted, names_text, profile_text, traits_of
 from traincast.calibration.results import Results
 from traincast.catalog import load_catalog
@@ -41,16 +41,20 @@ class Calibration:
     notes: tuple[str, ...]
 
 
-def calibrate(results: Results, name: str, base_name: str | None = None, fabric: str | None = None) -> Calibration:
+def calibrate(
+    results: Results, name: str, base_name: str | None = None, fabric: str | None = None, inherits: str | None = None
+) -> Calibration:
     """Fits everything that results can tell, on top of a base profile (by default the GPU's).
 
-    Raises DataError where the GPU is not known, where results are of several GPUs or fabrics, or where nothing is told.
+    `inherits` names the base as the profile's file will find it. Raises DataError where the GPU is not known or not of
+    the base's generation, where results are of several GPUs or fabrics, or where nothing is told.
     """
     check_known(results)
     gpu = gpu_name(results)
     if gpu is None:
         raise DataError("the results name no GPU of the catalogue", fix="add --gpu NAME")
     base, note = (load_profile(base_name), None) if base_name else find_profile(gpu, None)
+    check_base(gpu, base)
     placed, problems = settings_of(results)
     settings = tuple(setting for setting in placed if setting.curve.usable)
     check_fabric(settings)
@@ -74,10 +78,11 @@ def calibrate(results: Results, name: str, base_name: str | None = None, fabric:
         name=name,
         gpu=gpu,
         fabric=fabric or _fabric(settings, base),
-        base=base_name or base.name,
+        base=inherits or base_name or base.name,
         traits=traits_of(base),
         fitted_curves=tuple(dict.fromkeys(setting.curve.id for setting in settings)),
         fitted_on=_fitted_on(results),
+        correlations=tuple(pair for fit in fits for pair in fit.correlated),
         comments=(f"Fitted by traincast on {names_text(results.files)}.", *_summary(fits)),
     )
     text = profile_text(head, written, intervals)

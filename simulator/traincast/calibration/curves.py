@@ -38,18 +38,26 @@ time is in), or only the kernels were timed."""
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One measured time; `problem`: why it is not used (None: it is). `line` is that of the file."""
+    """One measured time; `problem`: why it is not used (None: it is). `line` is that of the file.
+
+    `half_width` is half of the 95 % interval of the time as a share of it, 0 where it is not told.
+    """
 
     size_bytes: float
     time_us: float
     in_place: bool = False
     problem: str | None = None
     line: int = 0
+    half_width: float = 0.0
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One collective on one group; texts as the log has them. `nodes` None: not told."""
+    """One collective on one group; texts as the log has them. `nodes` None: not told.
+
+    `node_gpus` are the GPUs of a node that take part in the run (None: not told), `groups` all groups that ran at once,
+    as ranks that fill one node after the other (empty: not told; one group by itself).
+    """
 
     id: str
     gpu: str
@@ -64,6 +72,8 @@ class Curve:
     launch: str = ""
     source: str = ""
     points: tuple[CurvePoint, ...] = ()
+    node_gpus: int | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def usable(self) -> tuple[CurvePoint, ...]:

@@ -6,8 +6,10 @@ the data do not narrow to less than half of its prior's spread is not told by th
 is fitted again.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -29,6 +31,18 @@ STARTS: Final = 5
 
 AT_BOUND: Final = 1e-3
 """A value nearer to a bound than this share of its prior's spread is at the bound."""
+
+STRONG: Final = 0.8
+"""Correlation of two constants from which on the data tell one of them mostly by the other."""
+
+_MATCHED: Final = 3.0
+"""Residuals (root mean square, in spreads of a case) up to which a model matches its cases at all."""
+
+_AWAY: Final = 100.0
+"""Where the search has its origin: its steps are relative, and so are the same wherever a constant is."""
+
+_FURTHEST: Final = 1e100
+"""Ratio of forecast to measured that stands for anything worse."""
 
 SENSITIVE: Final = 0.02
 """A case counts for a constant where its forecast moves by this share when the constant moves by its prior's spread."""
@@ -61,15 +75,27 @@ class _How:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Measured seconds of many cases, the log or table that each is from, and their forecasts under a profile."""
+    """Measured seconds of many cases, the log or table that each is from, and their forecasts under a profile.
+
+    `noise` is the relative standard deviation of each time where it was measured (None or 0: not told): the worse a
+    time is known, the less it counts.
+    """
 
     time_s: Floats
     group: tuple[str, ...]
     forecast: Callable[[Profile], Floats]
+    noise: Floats | None = None
 
     def log_error(self, profile: Profile) -> Floats:
-        """log(forecast / measured) of every case."""
-        return np.asarray(np.log(self.forecast(profile) / self.time_s))
+        """log(forecast / measured) of every case; finite, whatever constants a search tries."""
+        with np.errstate(all="ignore"):
+            ratio = np.nan_to_num(self.forecast(profile) / self.time_s, nan=_FURTHEST)
+        return np.asarray(np.log(np.clip(ratio, 1.0 / _FURTHEST, _FURTHEST)))
+
+    def spreads(self, case_spread: float) -> Floats:
+        """Spread of each log error: of the cases by themselves, and of the measurement."""
+        noise = np.zeros(len(self.time_s)) if self.noise is None else self.noise
+        return np.asarray(np.hypot(case_spread, noise))
 
 
 @dataclass(frozen=True)
@@ -88,10 +114,12 @@ class FittedConstant:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """What a fit found: the profile with its values, the constants, correlations of those told, and log residuals."""
+    """What a fit found: the profile with its values, the constants, correlations of those told (`names` in order), and
+    log residuals."""
 
     profile: Profile
     constants: tuple[FittedConstant, ...]
+    names: tuple[str, ...]
     correlation: Floats
     data: Data
     log_error: Floats
@@ -100,6 +128,13 @@ class Fit:
     def told(self) -> tuple[FittedConstant, ...]:
         """The constants that data told."""
         return tuple(one for one in self.constants if one.told)
+
+    @property
+    def correlated(self) -> tuple[tuple[str, str, float], ...]:
+        """Pairs of constants that hang together by `STRONG` or more, with their correlation."""
+        pairs = combinations(range(len(self.names)), 2)
+        found = [(self.names[i], self.names[j], float(self.correlation[i, j])) for i, j in pairs]
+        return tuple(one for one in found if abs(one[2]) >= STRONG)
 
     def errors_by_group(self) -> Mapping[str, float]:
         """Mean absolute error of each group, as a share."""
@@ -151,6 +186,7 @@ def fit_constants(
     return Fit(
         profile=fitted,
         constants=tuple(sorted(constants, key=lambda one: place.index(one.name))),
+        names=tuple(open_names),
         correlation=np.asarray(covariance / np.outer(scale, scale)),
         data=data,
         log_error=data.log_error(fitted),
@@ -175,16 +211,20 @@ def _moved(data: Data, base: Profile, priors: Mapping[str, Prior]) -> list[str]:
 
 
 def _spread(data: Data, base: Profile, priors: Mapping[str, Prior]) -> float:
-    """Spread of log errors that a first fit of all constants leaves (1.48 times the median), within `CASE_SPREAD`."""
+    """Spread of log errors that a first fit of all constants leaves (1.48 times the median) beyond what the
+    measurements are off by themselves, within `CASE_SPREAD`."""
     values, _, _ = _solve(data, base, priors, _How(CASE_SPREAD[1], STARTS))
-    left = np.abs(data.log_error(_with(base, list(priors), values)))
-    return float(np.clip(1.4826 * np.median(left), *CASE_SPREAD))
+    left = 1.4826 * np.median(np.abs(data.log_error(_with(base, list(priors), values))))
+    own = np.median(data.spreads(0.0))
+    return float(np.clip(math.sqrt(max(left**2 - own**2, 0.0)), *CASE_SPREAD))
 
 
 def _solve(data: Data, base: Profile, priors: Mapping[str, Prior], how: "_How") -> tuple[Floats, Floats, Floats]:
     """Values, standard errors and covariance [SI], of the best of several starts.
 
-    The covariance is that of the linearised problem with cases of this spread, or wider where residuals are.
+    The covariance is that of the linearised problem with cases of this spread, or wider where residuals are. Where
+    cases that are matched push a constant against a bound, its probability falls off from there as exp(-g z) with the
+    slope g of the loss: a standard deviation of 1/g.
     """
     from scipy.optimize import least_squares
 
@@ -193,13 +233,17 @@ def _solve(data: Data, base: Profile, priors: Mapping[str, Prior], how: "_How") 
         return np.zeros(0), np.zeros(0), np.zeros((0, 0))
     start = np.array([priors[name].start(base, name) for name in names])
     spread = np.array([priors[name].spread for name in names])
-    low = (np.array([priors[name].low for name in names]) - start) / spread
-    high = (np.array([priors[name].high for name in names]) - start) / spread
-    robust = _soft_l1(lambda z: data.log_error(_with(base, names, start + spread * z)), how.case_spread)
-    step = [1e-3] * len(names)
+    step = [1e-3 / _AWAY] * len(names)
+    bounds = np.array([(priors[name].low, priors[name].high) for name in names]).T
+    low, high = (bounds - start) / spread
+
+    def values(z: Floats) -> Floats:
+        return np.asarray(np.clip(start + spread * (z - _AWAY), *bounds))
+
+    robust = _soft_l1(lambda z: data.log_error(_with(base, names, values(z))), data.spreads(how.case_spread))
     found = min(
         (
-            least_squares(robust, z, bounds=(low, high), x_scale=1.0, diff_step=step, max_nfev=80)
+            least_squares(robust, z, bounds=(low + _AWAY, high + _AWAY), diff_step=step, max_nfev=80)
             for z in _starts(low, high, how.starts)
         ),
         key=lambda solution: solution.cost,
@@ -208,8 +252,11 @@ def _solve(data: Data, base: Profile, priors: Mapping[str, Prior], how: "_How") 
     jacobian, residual = np.asarray(found.jac)[:cases], np.asarray(found.fun)[:cases]
     wider = max(float((residual**2).sum() / max(cases - len(names), 1)), 1.0)
     covariance = np.linalg.inv(jacobian.T @ jacobian / wider + np.eye(len(names)))
-    errors = spread * np.sqrt(np.diag(covariance))
-    return start + spread * np.asarray(found.x), errors, np.asarray(covariance * np.outer(spread, spread))
+    slope = np.abs(np.asarray(found.grad)) / wider
+    pushed = (np.asarray(found.active_mask) != 0) & (wider < _MATCHED**2)
+    z_error = np.sqrt(np.diag(covariance))
+    z_error = np.where(pushed & (slope * z_error > 1.0), 1.0 / np.maximum(slope, 1e-300), z_error)
+    return values(np.asarray(found.x)), spread * z_error, np.asarray(covariance * np.outer(spread, spread))
 
 
 def _starts(low: Floats, high: Floats, patterns: int) -> Iterator[Floats]:
@@ -217,19 +264,19 @@ def _starts(low: Floats, high: Floats, patterns: int) -> Iterator[Floats]:
     place = np.arange(len(low))
     for pattern in range(patterns):
         sign = np.zeros(len(low)) if pattern == 0 else np.where((place * pattern // 2 + pattern) % 2 == 0, 1.0, -1.0)
-        yield np.clip(1e-3 + 0.9 * sign, low + 1e-6, high - 1e-6)
+        yield _AWAY + np.clip(1e-3 + 0.9 * sign, low + 1e-6, high - 1e-6)
 
 
-def _soft_l1(log_error: Callable[[Floats], Floats], case_spread: float) -> Callable[[Floats], Floats]:
+def _soft_l1(log_error: Callable[[Floats], Floats], case_spread: Floats) -> Callable[[Floats], Floats]:
     """Residuals whose squares sum to twice the soft-L1 loss of the cases, and the priors', a unit each.
 
-    2 (sqrt(1 + u^2) - 1) = r^2 for u = error / spread of a case.
+    2 (sqrt(1 + u^2) - 1) = r^2 for u = error / spread of a case, written so that small errors keep their digits.
     """
 
     def residual(z: Floats) -> Floats:
         u = log_error(z) / case_spread
-        r = np.sign(u) * np.sqrt(2.0 * (np.sqrt(1.0 + u * u) - 1.0))
-        return np.concatenate([r, z])
+        r = u * np.sqrt(2.0 / (np.sqrt(1.0 + u * u) + 1.0))
+        return np.concatenate([r, z - _AWAY])
 
     return residual
 

@@ -3,8 +3,7 @@
 import numpy as np
 
 from traincast.calibration.fit import Fit, FittedConstant
-from traincast.calibration.profile_file import Written, names_text, rounded
-from traincast.profile import CONSTANTS
+from traincast.calibration.profile_file import Written, names_text
 
 
 def fitted_constants(found: Fit, files: str) -> list[Written]:
@@ -27,14 +26,13 @@ def residual_text(found: Fit) -> str:
 
 
 def _told(one: FittedConstant, files: str, residual: str) -> Written:
-    scale = 1e-6 if CONSTANTS[one.name][0] == "time" else 1.0
-    unit = " us" if scale != 1.0 else ""
     return Written(
         name=one.name,
         value=one.value,
         kind="measured",
         source=f"{files}: {one.cases} points of {names_text(one.groups)}",
-        residual=f"{residual}, standard error {rounded(one.error / scale):.2g}{unit}",
+        residual=residual,
+        error=one.error,
     )
 
 

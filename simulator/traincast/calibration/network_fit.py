@@ -23,6 +23,8 @@ PRIORS: Final = {
     "network.inter_efficiency": Prior(0.2, 0.1, 1.6),
     "network.wire_efficiency": Prior(0.3, 0.05, 1.04),
     "network.inter_mixing": Prior(1.0, 0.0, 4.0, 0.3),
+    "network.one_efficiency": Prior(0.3, 0.05, 1.3),
+    "network.some_efficiency": Prior(0.3, 0.05, 1.3),
     "network.hop": Prior(1e-5, 0.0, 2e-4),
     "network.ring_hop": Prior(1e-5, 0.0, 2e-4),
     "network.ring_overlap": Prior(0.5, 0.0, 3.0, 0.75),
@@ -42,7 +44,7 @@ PRIORS: Final = {
 def network_data(points: Points) -> Data:
     """Measured collectives as data of a fit, a group for each curve."""
     names = tuple(points.settings[k].curve.id for k in points.curve)
-    return Data(points.time_s, names, lambda profile: forecast_points(points, profile))
+    return Data(points.time_s, names, lambda profile: forecast_points(points, profile), points.noise)
 
 
 def fit_network(points: Points, base: Profile, names: Iterable[str] | None = None, thorough: bool = True) -> Fit:

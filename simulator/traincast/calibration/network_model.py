@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from traincast.calibration.curves import Curve, CurvePoint
 from traincast.calibration.ops import op_name
-from traincast.calibration.place import NoPlaceError, Place, place_of
+from traincast.calibration.place import Layout, NoPlaceError, Place, place_of
 from traincast.costs.collectives import (
     Forced,
     NetworkConstants,
@@ -36,6 +36,9 @@ Floats = npt.NDArray[np.float64]
 MODELLED: Final = frozenset(
     {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"}
 )
+HALF_WIDTHS: Final = 1.96
+"""Standard deviations in half of a 95 % interval."""
+
 _VERSION: Final = re.compile(r"(?<![\d.<>])2\.\d{1,2}(?:\.\d+)?(?![\d])")
 _ALGORITHMS: Final = frozenset({"ring", "tree", "nvls", "nvlstree", "collnetdirect", "collnetchain", "pat"})
 _PROTOCOLS: Final = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
@@ -71,10 +74,12 @@ class PointClass:
 
 @dataclass(frozen=True)
 class Points:
-    """Points of several curves: measured seconds, the curve of each, how NCCL runs it, and their classes."""
+    """Points of several curves: measured seconds and the relative error of each (standard deviation), its curve, how
+    NCCL runs it, and their classes."""
 
     size_bytes: Floats
     time_s: Floats
+    noise: Floats
     curve: npt.NDArray[np.int64]
     settings: tuple[Setting, ...]
     how: tuple[str, ...]
@@ -91,7 +96,7 @@ def setting_of(curve: Curve) -> Setting:
     op = op_name(curve.op)
     if op not in MODELLED:
         raise NoPlaceError(f"collective {curve.op or '(not stated)'!r} is not modelled")
-    place = place_of(curve.gpu, curve.net, curve.nodes, curve.ranks)
+    place = place_of(curve.gpu, curve.net, curve.nodes, curve.ranks, Layout(curve.node_gpus, curve.groups))
     notes = list(place.notes)
     nccl = version_in(curve.nccl)
     if nccl is None:
@@ -134,8 +139,13 @@ def forced_by(algo: str, proto: str) -> Forced:
 
 
 def constants_of(setting: Setting, profile: Profile) -> NetworkConstants:
-    """The network constants of a profile for one curve: of its GPUs per node and NCCL version."""
-    network = Machine(setting.place.gpu, profile, "bf16", setting.place.gpus_per_node).network
+    """The network constants of a profile for one curve: of its GPUs per node and NCCL version.
+
+    A group that runs by itself has no siblings that drive the other NICs: it counts as one of whole nodes.
+    """
+    place = setting.place
+    node_gpus = place.gpus_per_node if place.siblings else place.span.ranks_per_node
+    network = Machine(place.gpu, profile, "bf16", node_gpus).network
     return replace(network, nccl=setting.nccl) if setting.nccl else network
 
 
@@ -152,8 +162,7 @@ def predicted_s(setting: Setting, point: CurvePoint, profile: Profile) -> tuple[
 
 def points_of(settings: Sequence[Setting], profile: Profile, tables: str | None = None) -> Points:
     """All usable points of curves as arrays; `profile` gives NCCL's version where a curve does not (or `tables`)."""
-    sizes: list[float] = []
-    times: list[float] = []
+    measured: list[CurvePoint] = []
     curve: list[int] = []
     how: list[str] = []
     found: dict[tuple[object, ...], list[tuple[int, Choice | None, Setting, Parts]]] = {}
@@ -172,14 +181,18 @@ def points_of(settings: Sequence[Setting], profile: Profile, tables: str | None 
                 parts = parts_of(choice, point.size_bytes)
                 further = choice.protocol if choice.algorithm == "exchange" else max(w.ranks, 8)
                 key = (choice.algorithm, w.nodes > 1, w.holds, further)
-            found.setdefault(key, []).append((len(sizes), choice, setting, parts))
+            found.setdefault(key, []).append((len(measured), choice, setting, parts))
             how.append(f"{choice.algorithm} {choice.protocol}" if choice else "send/recv")
-            sizes.append(point.size_bytes)
-            times.append(point.time_us * 1e-6)
+            measured.append(point)
             curve.append(number)
-    classes = tuple(_class(rows, profile) for rows in found.values())
     return Points(
-        np.array(sizes), np.array(times), np.array(curve, dtype=np.int64), tuple(settings), tuple(how), classes
+        size_bytes=np.array([point.size_bytes for point in measured]),
+        time_s=np.array([point.time_us * 1e-6 for point in measured]),
+        noise=np.array([point.half_width / HALF_WIDTHS for point in measured]),
+        curve=np.array(curve, dtype=np.int64),
+        settings=tuple(settings),
+        how=tuple(how),
+        classes=tuple(_class(rows, profile) for rows in found.values()),
     )
 
 

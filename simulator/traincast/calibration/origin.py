@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from traincast.calibration.hardware import gpu_of
@@ -10,7 +11,7 @@ from traincast.calibration.network_model import Setting
 from traincast.calibration.profile_file import counted
 from traincast.calibration.results import Results
 from traincast.errors import DataError
-from traincast.profile import Profile
+from traincast.profile import Profile, shipped_profiles
 
 _FIELDS: Final = ("kind", "nics", "gbit_per_s", "site")
 """What tells two networks apart, where both texts say it."""
@@ -61,6 +62,25 @@ def check_known(results: Results) -> None:
         )
 
 
+@lru_cache
+def generation_of(gpu: str) -> str | None:
+    """The generation (`traits.generation`) of a GPU of the catalogue; None where no shipped profile is of it."""
+    for one in shipped_profiles():
+        if gpu in (one.gpu, *one.default_for, *one.collective_gpus, *one.also_for):
+            return one.traits.generation
+    return None
+
+
+def check_base(gpu: str, base: Profile) -> None:
+    """Raises DataError for a base profile of another generation of GPUs: what a fit does not tell would be its."""
+    own = generation_of(gpu)
+    if own is not None and own != base.traits.generation:
+        raise DataError(
+            f"these results are of {gpu} ({own}), base profile {base.name} is of {base.gpu} ({base.traits.generation})",
+            fix="leave --base out, or name a profile of this GPU's generation",
+        )
+
+
 def check_fabric(settings: Sequence[Setting]) -> None:
     """Raises DataError where curves across nodes are of several networks: a profile is of one fabric.
 
@@ -95,6 +115,12 @@ def check_same_hardware(results: Results, settings: Sequence[Setting], profile: 
         raise DataError(
             f"these results are of {gpu}, profile {profile.name} is of {', '.join(dict.fromkeys(own))}",
             fix="name a profile of this GPU, or --gpu NAME where the files name it wrongly",
+        )
+    known = generation_of(gpu or profile.gpu)
+    if known is not None and known != profile.traits.generation:
+        raise DataError(
+            f"profile {profile.name} is of {gpu or profile.gpu} ({known}) on a base of {profile.traits.generation}",
+            fix="fit it again without --base",
         )
     for setting in settings:
         if setting.place.span.nodes > 1 and _other_fabric(setting, profile):

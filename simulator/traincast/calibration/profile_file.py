@@ -18,19 +18,24 @@ _MOST_NAMES: Final = 5
 
 @dataclass(frozen=True)
 class Written:
-    """One constant as the file states it: value in SI, evidence, source, residual."""
+    """One constant as the file states it: value and standard error in SI, evidence, source, residual.
+
+    `curves` names the measured collectives that told it where those are not the profile's own.
+    """
 
     name: str
     value: float
     kind: str
     source: str
     residual: str | None = None
+    error: float | None = None
+    curves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Heading:
     """What a profile's file says beside its constants. `comments` stand at its top; `fitted_on` says of which results
-    it is (`files`, and what was stated for them)."""
+    it is (`files`, and what was stated for them), `correlations` which constants the fit could hardly tell apart."""
 
     name: str
     gpu: str
@@ -43,6 +48,7 @@ class Heading:
     fitted_curves: tuple[str, ...] = ()
     fitted_on: Mapping[str, object] = field(default_factory=dict)
     comments: tuple[str, ...] = ()
+    correlations: tuple[tuple[str, str, float], ...] = ()
 
 
 def profile_text(head: Heading, constants: Sequence[Written], intervals: Mapping[str, Interval]) -> str:
@@ -63,6 +69,9 @@ def profile_text(head: Heading, constants: Sequence[Written], intervals: Mapping
         lines += ["fitted_on:", *(f"  {key}: {json.dumps(value)}" for key, value in head.fitted_on.items())]
     if head.fitted_curves:
         lines += ["fitted_curves:", *(f"  - {_word(name)}" for name in head.fitted_curves)]
+    if head.correlations:
+        pairs = (f"  - {{of: {one}, with: {other}, r: {r:.2f}}}" for one, other, r in head.correlations)
+        lines += ["correlations:", *pairs]
     if intervals:
         lines += ["intervals:", *(line for kind, one in intervals.items() for line in _interval(kind, one))]
     lines += ["", "constants:", *(_constant(one) for one in constants)] if constants else ["", "constants: {}"]
@@ -94,7 +103,11 @@ def traits_of(profile: Profile, **changed: object) -> dict[str, object]:
 
 def rounded(value: float) -> float:
     """A value with four digits."""
-    return 0.0 if value == 0.0 else round(value, _DIGITS - 1 - math.floor(math.log10(abs(value))))
+    return _significant(value, _DIGITS)
+
+
+def _significant(value: float, digits: int) -> float:
+    return 0.0 if value == 0.0 else round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
 def names_text(names: Iterable[str]) -> str:
@@ -128,6 +141,8 @@ def _constant(one: Written) -> str:
     parts += [f"unit: {unit}"] if unit else []
     parts += [f"kind: {one.kind}", f"source: {_text(one.source)}"]
     parts += [f"residual: {_text(one.residual)}"] if one.residual else []
+    parts += [f"error: {_significant(one.error / scale, 2):.10g}"] if one.error is not None else []
+    parts += [f"curves: [{', '.join(map(_word, one.curves))}]"] if one.curves else []
     return f"  {one.name}:\n    {{{', '.join(parts)}}}"
 
 

@@ -1,8 +1,8 @@
 """What files of results hold for a calibration: curves of collectives, and kernels.
 
 A file is anything that the importers read, or a CSV of curves (`curves`). Rows that contradict themselves, that took
-only one rank, that the suite calls unstable or too short, or that were measured without a GPU are not used; the
-problems count them and say why.
+only one rank, whose median is known to no better than 20 %, that are too short, or that were measured without a GPU
+are not used; the problems count them and say why.
 """
 
 import re
@@ -16,18 +16,20 @@ from traincast.calibration.collect import FileImport, import_files
 from traincast.calibration.curves import TIMES, Curve, CurvePoint, is_curve_table, marked, read_curves, unusable
 from traincast.calibration.profile_file import counted, names_text
 from traincast.calibration.records import Record, RunInfo
+from traincast.calibration.suite_groups import SUITE, groups_at_once, node_gpus
 from traincast.errors import DataError
 
 _GPUS_A_THREAD: Final = re.compile(r"(?:^|\s)(?:-g|--ngpus)[ =](\d{1,3})\b")
 _GRAPH: Final = re.compile(r"(?:^|\s)(?:-G|--cudagraph)[ =][1-9]")
 _UNUSED: Final = {
     "one_rank": "one rank has nobody to communicate with",
-    "unstable": "unstable by the suite's own account",
     "too_short": "near the resolution of the clock",
-    "all_groups": "several groups at once: what they share is not known",
     "spike": "spike: slower than 1.3 times the next larger size",
 }
-SUITE: Final = "traincast suite"
+MOST_HALF_WIDTH: Final = 0.2
+"""A median whose 95 % interval reaches further than this share of it to either side says too little."""
+_TOLD_BESIDE: Final = "gemm"
+"""What of two things at once tells a constant: how much a collective slows a product (`overlap.slowdown`)."""
 _COUNTS: Final = ("m", "n", "k", "batch", "b", "heads", "kv_heads", "s", "d")
 _MOST_COUNT: Final = 1e12
 _MOST_RATE: Final = 1e18
@@ -112,6 +114,8 @@ def _untold(file: str, records: Iterable[Record]) -> Iterator[str]:
     """How many records no curve and no kernel is made of, a line a reason."""
     lost: Counter[str] = Counter()
     for record in records:
+        if _beside_product(record):
+            continue
         if record.kind not in ("collective", "kernel"):
             lost[f"{record.kind}: it tells no constant"] += 1
         elif record.kind == "collective" and record.op is None:
@@ -150,10 +154,11 @@ def _curves(file: str, measured: Iterable[Record], stated: Stated) -> Iterator[C
         if record.kind == "collective" and record.op is not None and record.ranks is not None:
             params = dict(record.params)
             key = (same_run(record.run), record.op, record.ranks, record.nodes, record.algo, record.proto)
-            words = (params.get("family"), params.get("mode"), params.get("pattern"))
+            words = (params.get("family"), params.get("mode"), params.get("pattern"), params.get("groups"))
             found.setdefault((*key, *words), []).append(record)
     for records in found.values():
         first = records[0]
+        groups = groups_at_once(first)
         yield Curve(
             id=" ".join((file, "run", str(first.run.index), *group_words(first), first.op or "", str(first.ranks))),
             gpu=stated.gpu or first.run.gpu or "",
@@ -167,7 +172,9 @@ def _curves(file: str, measured: Iterable[Record], stated: Stated) -> Iterator[C
             dtype=first.dtype or "",
             launch=_launch(first.run),
             source=file,
-            points=marked(tuple(_points(records))),
+            points=marked(tuple(_points(records, groups is not None))),
+            node_gpus=node_gpus(first.run),
+            groups=groups or (),
         )
 
 
@@ -186,13 +193,31 @@ def group_words(record: Record) -> tuple[str, ...]:
     return tuple(word for word in (str(params.get("family", "")), alone, "" if pattern == "pair" else pattern) if word)
 
 
-def _points(records: Iterable[Record]) -> Iterator[CurvePoint]:
+def _points(records: Iterable[Record], placed: bool) -> Iterator[CurvePoint]:
+    """`placed`: it is known where the groups of these records lie."""
     for record in records:
-        flagged = next((text for flag, text in _UNUSED.items() if flag in record.flags), None)
+        flagged = _flagged(record)
+        if "all_groups" in record.flags and not placed:
+            flagged = flagged or "several groups at once: where they lie is not told"
         for in_place, time in ((False, record.time_us), (True, record.in_place_time_us)):
             if record.size_bytes and time:
                 problem = flagged or unusable(float(record.size_bytes), time)
-                yield CurvePoint(float(record.size_bytes), time, in_place, problem, record.line)
+                width = record.half_width or 0.0
+                yield CurvePoint(float(record.size_bytes), time, in_place, problem, record.line, width)
+
+
+def _flagged(record: Record) -> str | None:
+    """Why a record is not used by its own account; None: it is."""
+    if record.half_width is not None and record.half_width > MOST_HALF_WIDTH:
+        return f"the median is known to no better than {100 * MOST_HALF_WIDTH:.0f} %"
+    if "unstable" in record.flags and record.half_width is None:
+        return "unstable, with too few samples to say how well the median is known"
+    return next((text for flag, text in _UNUSED.items() if flag in record.flags), None)
+
+
+def _beside_product(record: Record) -> bool:
+    """Whether a record says how much a collective slows a product that runs beside it."""
+    return record.kind == "overlap" and dict(record.params).get("what") == _TOLD_BESIDE
 
 
 def _net(run: RunInfo) -> str:
@@ -202,7 +227,10 @@ def _net(run: RunInfo) -> str:
 
 
 def _launch(run: RunInfo) -> str:
-    """Who launched, by the command: one process for several GPUs, a CUDA graph, or a process each."""
+    """Who launched, by the command: one process for several GPUs, a CUDA graph, or a process each; the suite measures
+    what PyTorch's calls take, its own time included."""
+    if (run.tool or "").startswith(SUITE):
+        return "runtime"
     command = run.command or ""
     found = _GPUS_A_THREAD.search(command)
     if run.backend is None and found is not None and int(found.group(1)) > 1:
@@ -217,9 +245,9 @@ def _kernels(records: Iterable[Record], stated: Stated, file: str, problems: lis
     kept: list[Record] = []
     lost: dict[str, list[Record]] = {}
     for record in records:
-        if record.kind != "kernel":
+        if record.kind != "kernel" and not _beside_product(record):
             continue
-        why = next((text for flag, text in _UNUSED.items() if flag in record.flags), None) or _impossible(record)
+        why = _flagged(record) or _impossible(record)
         if why is not None:
             lost.setdefault(why, []).append(record)
             continue

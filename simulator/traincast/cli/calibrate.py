@@ -157,8 +157,8 @@ def _sizes_and_rate(records: "Sequence[Record]") -> tuple[object, ...]:
     sizes = [record.size_bytes for record in records if record.size_bytes and record.kind != "kernel"]
     best = max(records, key=_rate)
     rate = None
-    if best.busbw_bytes_per_s:
-        rate = f"{format_bandwidth(best.busbw_bytes_per_s)} busbw"
+    if busbw := _busbw(best):
+        rate = f"{format_bandwidth(busbw)} busbw"
     elif best.flops_per_s:
         rate = format_rate(best.flops_per_s)
     elif best.bandwidth_bytes_per_s:
@@ -166,8 +166,12 @@ def _sizes_and_rate(records: "Sequence[Record]") -> tuple[object, ...]:
     return (format_size(min(sizes)) if sizes else None, format_size(max(sizes)) if sizes else None, rate)
 
 
+def _busbw(record: "Record") -> float:
+    return record.busbw_bytes_per_s or record.in_place_busbw_bytes_per_s or 0.0
+
+
 def _rate(record: "Record") -> float:
-    return record.busbw_bytes_per_s or record.flops_per_s or record.bandwidth_bytes_per_s or 0.0
+    return _busbw(record) or record.flops_per_s or record.bandwidth_bytes_per_s or 0.0
 
 
 def _record_table(files: "Sequence[FileImport]") -> "Table":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traincast.cli.calibrate_files import check_not_read, check_writable, emit_whole, whole, write_whole
-from traincast.cli.calibrate_inputs import asked_for, profile_named, results_of, said_on_failure
+from traincast.cli.calibrate_inputs import asked_for, inherited, profile_named, results_of, said_on_failure
 from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, remark, working
 from traincast.errors import DataError, UsageError
 
@@ -35,13 +35,15 @@ def fit(
     gpu: Gpu = None,
     net: Net = None,
     op: Op = None,
+    fmt: FormatOption = None,
 ) -> None:
     """Fit a profile: every constant that the results tell, the rest from the profile it inherits.
 
-    One GPU on one fabric a profile. Load it with `traincast predict SCENARIO --set profile=./FILE`.
+    One GPU on one fabric a profile. Load it with `traincast predict SCENARIO --set profile=./FILE`. What the fit found
+    is shown (`--format`): values, standard errors, constants that it could hardly tell apart.
     """
     from traincast.calibration.calibrate import calibrate
-    from traincast.report.calibration_tables import fit_tables
+    from traincast.report.calibration_tables import fit_payload, fit_tables
 
     if output.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{output} is no name for a profile", where="-o", fix="end it in .yaml")
@@ -51,9 +53,10 @@ def fit(
         profile_named(base)
     results = results_of(files, gpu, net, op)
     with said_on_failure(results.problems), working("fitting"):
-        found = calibrate(results, output.stem, base, net)
+        found = calibrate(results, output.stem, base, net, inherited(base, output))
     write_whole(output, found.text)
-    emit({}, fit_tables(found), "table", None)
+    form = chosen_format(fmt, None)
+    emit(fit_payload(found), fit_tables(found)[: 1 if form == "csv" else None], form, None)
     for line in (*results.problems, *found.problems, *found.notes):
         remark(line)
 
@@ -82,7 +85,7 @@ def show(
     A profile by itself is shown with the results that it was fitted on: the public logs, or files that lie beside it.
     """
     from traincast.calibration.compare import cases_of
-    from traincast.report.calibration_tables import constants_table, show_tables, shown_payload
+    from traincast.report.calibration_tables import constants_table, correlation_tables, show_tables, shown_payload
 
     if output is not None:
         check_writable(output)
@@ -104,7 +107,7 @@ def show(
         form = chosen_format(fmt, output)
         tables = show_tables(cases, form)
         if asked.own and form == "table":
-            tables = (constants_table(asked.profile), *tables)
+            tables = (constants_table(asked.profile), *correlation_tables(asked.profile.correlations), *tables)
         emit_whole(shown_payload(cases, asked.profile), tables, form, output)
     for line in (*notes, *(() if cases else (f"nothing to compare with: {asked.fix}",))):
         remark(line)

@@ -1,5 +1,6 @@
 """What `calibrate fit`, `show` and `check` are given: profiles by name or file, and files of results."""
 
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,6 +79,14 @@ def profile_named(name: str, results: Sequence[Path] = ()) -> "Profile":
         raise DataError(error.message, where=error.where, fix=fix) from error
 
 
+def inherited(base: str | None, output: Path) -> str | None:
+    """How a profile's file names its base: a shipped one by name, a file by its path from the profile's own folder."""
+    if base is None or Path(base).suffix.lower() not in YAML:
+        return base
+    path = Path(os.path.relpath(Path(base).resolve(), output.resolve().parent)).as_posix()
+    return path if path.startswith(os.pardir) else f"./{path}"
+
+
 def asked_for(files: Sequence[Path], named: str | None, words: Words) -> Asked:
     """What `show` shows: results by the profile of their hardware or a named one, or a profile and its own results."""
     from traincast.calibration.compare import profile_for
@@ -122,7 +131,7 @@ def _own_results(first: Path, profile: "Profile", words: Words) -> Asked:
     listed = told.get("files", [])
     names = [Path(str(name)).name for name in listed] if isinstance(listed, list) else []
     if not names:
-        curves = tuple(one for one in read_collectives(collective_files()) if one.id in profile.fitted_curves)
+        curves = tuple(one for one in read_collectives(collective_files()) if one.id in profile.own_curves)
         none = () if curves else (f"profile {profile.name} was fitted on no curve that comes along",)
         return Asked(profile, Results(curves), none, True, f"add results: traincast calibrate show {first} RESULTS...")
     places = {name: next((p for p in (first.parent / name, Path(name)) if p.is_file()), None) for name in names}

@@ -47,8 +47,12 @@ def checked(request: "ShapeRequest") -> tuple[str, ...]:
     """The warnings about a shape; raises ShapeError with every refusal, a line each."""
     from traincast.mesh import check_shape
     from traincast.mesh.problems import refuse
+    from traincast.scenario.fixes import Trials
 
-    found = [in_options(one) for one in check_shape(request)]
+    trials, problems = Trials(request), check_shape(request)
+    found = [
+        in_options(one if one.severity == "warning" else replace(one, fix=trials.offered(one.fix))) for one in problems
+    ]
     refuse(found)
     return tuple(str(one) for one in found)
 

@@ -20,6 +20,8 @@ class GemmConstants:
     `wave_weight`: how much of an incomplete last wave is paid (1: SMs idle, 0: perfect balance).
     `small_tile`: efficiency of a 128x128 tile relative to 256x128; each halving of the tile loses this again.
     `unaligned`: share of the peak that products reach whose rows are no multiples of 16 bytes (1: no loss).
+    `rows_run_along_k`: the factors lie in memory along k, as forward and dgrad have them; in a wgrad k counts tokens,
+    and both factors lie along features (m and n).
     `in_bytes` and `out_bytes` are moved for each element of the factors and of the product.
     """
 
@@ -32,6 +34,7 @@ class GemmConstants:
     small_tile: float
     fixed_s: float
     unaligned: float = 1.0
+    rows_run_along_k: bool = True
     in_bytes: float = 2.0
     out_bytes: float = 2.0
 
@@ -51,8 +54,9 @@ def gemm_seconds(
     tiles, that is x = tiles/(P r) waves. The time of the waves is
     (w ceil(x) + (1-w) max(x, 1/r)) * P r * 2 M_t N_t (k + k0) / (peak * efficiency * tile), never below one tile's own
     time on one SM, and the best tile is taken, as the library's heuristic would. The roofline term moves the three
-    matrices once. Where n or k is no multiple of 8 elements the library falls back to kernels that reach `unaligned` of
-    the peak: attention with heads of 108, 150 or 450 columns runs at about 10 TFLOP/s on A100 (BLOOM's sizing runs).
+    matrices once. Where rows in memory (of n, and of k or in a wgrad m) are no multiple of 8 elements the library falls
+    back to kernels that reach `unaligned` of the peak; how many rows there are (tokens) does not matter. Attention with
+    heads of 108, 150 or 450 columns runs at about 10 TFLOP/s on A100 (BLOOM's sizing runs).
     Source: structure as in NVIDIA's "Matrix Multiplication Background" guide (tile and wave quantisation);
     checked on 183 measured A100 products: mean error 2.9 % (calibration/measured/gemm_a100_pcie.csv).
     """
@@ -69,6 +73,7 @@ def gemm_seconds(
         best = seconds if best is None else np.minimum(best, seconds)
     assert best is not None
     slow = 2.0 * batch * m * n * k / (c.peak_flops_per_s * c.unaligned)
-    best = np.where((n % ALIGNED == 0) & (k % ALIGNED == 0), best, np.maximum(best, slow))
+    row = k if c.rows_run_along_k else m
+    best = np.where((n % ALIGNED == 0) & (row % ALIGNED == 0), best, np.maximum(best, slow))
     moved = batch * (c.in_bytes * (m * k + k * n) + c.out_bytes * m * n) / c.memory_bytes_per_s
     return np.asarray(np.maximum(best, moved) + c.fixed_s)

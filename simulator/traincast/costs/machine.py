@@ -60,6 +60,7 @@ class Machine:
             small_tile=p["gemm.small_tile"],
             fixed_s=p["kernel.fixed"],
             unaligned=p["gemm.unaligned"],
+            rows_run_along_k=op.role != "wgrad",
             in_bytes=1.0 if op.fp8 else 2.0,
             out_bytes=op.out_bytes,
         )

@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from traincast.lower.job import Job
 from traincast.lower.sharded import family_of
 from traincast.lower.stages import ChunkPart
 from traincast.model.block import ACTIVATION_BYTES
@@ -26,6 +27,8 @@ from traincast.topology import Span
 
 if TYPE_CHECKING:
     from traincast.lower.classes import CostBook
+
+FP8_BYTES = 1
 
 
 def exposed_s(gathers_s: Sequence[float], passes_s: Sequence[float]) -> float:
@@ -67,15 +70,26 @@ def parameters_ahead_s(book: "CostBook", stage: int, spans: Mapping[str, Span]) 
     return lost_s
 
 
+def updated_bytes(job: Job, parameters: int, layers: int) -> float:
+    """Size of `parameters` of a tensor-parallel rank, those of `layers` layers among them, as gathered once updated
+    [bytes].
+
+    In the type of the passes: of half precision, but those of layers in fp8 where the stack keeps them so in an fp8 run
+    (`fp8_params`). Embedding, head and final norm stay in half precision.
+    """
+    halved = job.recipe.precision == "fp8" and job.profile.traits.fp8_params
+    narrow = layers * layer_parameters(job.model, job.mesh.tp) if halved else 0
+    return float(ACTIVATION_BYTES * (parameters - narrow) + FP8_BYTES * narrow)
+
+
 def _gather_s(book: "CostBook", part: ChunkPart, spans: Mapping[str, Span]) -> float:
     """All-gather of a unit's parameters, in buckets of as many elements as the gradients' have [s].
 
     A bucket closes with a whole parameter, so that the embedding and the head are one each.
     """
     job, elements = book.job, _parameters(book, part)
-    width = 1 if job.recipe.precision == "fp8" and job.profile.traits.fp8_params and part.layers else ACTIVATION_BYTES
     count = math.ceil(elements * job.recipe.reduce_bytes / job.bucket_bytes) if part.layers else 1
-    size = elements * float(width) / count
+    size = updated_bytes(job, elements, part.layers) / count
     return count * book.collective_s("all_gather", size, family_of("dp", spans), spans)
 
 

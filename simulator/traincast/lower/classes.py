@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from traincast.costs import Machine
 from traincast.costs.collectives import NetworkConstants, collective_seconds, message_seconds
 from traincast.costs.memory_bound import optimizer_seconds
-from traincast.lower.ahead import parameters_ahead_s
+from traincast.lower.ahead import parameters_ahead_s, updated_bytes
 from traincast.lower.chunk import ChunkTime, Segment, chunk_time
 from traincast.lower.context import ring_positions
 from traincast.lower.hoststates import host_update
@@ -20,7 +20,6 @@ from traincast.lower.seats import Networks, Seats
 from traincast.lower.sharded import family_of, pass_spans, sharding_of
 from traincast.lower.split import SEGMENTS
 from traincast.lower.stages import ChunkPart, first_forward_segments, forward_segments
-from traincast.model.operators import ACTIVATION_BYTES
 from traincast.model.parameters import (
     embedding_parameters,
     head_parameters,
@@ -205,9 +204,12 @@ class CostBook:
     def stage_parameters(self, stage: int) -> int:
         """Parameters on one rank of a stage."""
         held = [self.parts[index] for index in self.held(stage)]
-        layers = sum(part.layers for part in held)
         first, last = any(part.embedding for part in held), any(part.head for part in held)
-        return stage_parameters(self.job.model, self.job.mesh.tp, layers, first=first, last=last).total
+        return stage_parameters(self.job.model, self.job.mesh.tp, self.layers(stage), first=first, last=last).total
+
+    def layers(self, stage: int) -> int:
+        """Layers of a stage, all its chunks together."""
+        return sum(self.parts[index].layers for index in self.held(stage))
 
     def embedding_bytes(self) -> float:
         """Gradient bytes of the tied embedding that a rank of the first or last stage holds."""
@@ -236,7 +238,7 @@ class CostBook:
         if self.sharding.gathers == "update" and job.recipe.overlap_params:
             ops.append(TailOp("parameters", "dp", parameters_ahead_s(self, stage, spans)))
         elif self.sharding.gathers == "update":
-            size = parameters * float(ACTIVATION_BYTES)
+            size = updated_bytes(job, parameters, self.layers(stage))
             gather_s = self.collective_s("all_gather", size, family_of("dp", spans), spans)
             ops.append(TailOp("parameters", "dp", gather_s))
         elif self.sharding.gathers == "step":

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from traincast.errors import TopologyError
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
-from traincast.memory import layer_activation_bytes, leaving
+from traincast.memory import MemoryJob, layers_activation_bytes, leaving, overheads_of
 from traincast.model.block import HostCopy
 from traincast.schedule import ScheduleKey, stages_of
 from traincast.topology import Cluster
@@ -20,9 +20,9 @@ from traincast.topology import Cluster
 Ints = npt.NDArray[np.int64]
 
 
-def host_copy(job: Job, layers: int, way: Literal["out", "in"]) -> tuple[Segment, ...]:
+def host_copy(job: Job, layers: int, way: Literal["out", "in"], before: int = 0) -> tuple[Segment, ...]:
     """The copies of a pass over so many layers, in front of it: beside it runs what the pass before left to copy out,
-    or what the next backward pass needs.
+    or what the next backward pass needs. `before` as `ChunkPart` has it.
 
     In steady state each forward pass copies its share out beside the pass that follows, and each backward pass finds
     its own copied in beside the pass before it (Yuan et al. 2024, Megatron-Kwai), so every pass is at least as long as
@@ -31,7 +31,9 @@ def host_copy(job: Job, layers: int, way: Literal["out", "in"]) -> tuple[Segment
     share = job.recipe.offload_activations
     if share == 0.0 or layers == 0:
         return ()
-    size = share * layers * layer_activation_bytes(job.model, job.mesh, job.recipe, dropout=job.profile.traits.dropout)
+    size = share * layers_activation_bytes(
+        MemoryJob(job.model, job.mesh, job.recipe, overheads_of(job.profile)), layers, before
+    )
     return (Segment((HostCopy(f"offload.{way}", size, way, host_bytes_per_s(job.cluster, job.seat)),)),)
 
 

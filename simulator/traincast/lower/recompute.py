@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from traincast.lower.chunk import Segment
+from traincast.lower.job import Job
+from traincast.memory import whole_layers
 from traincast.model import operators as op
+from traincast.model.flops import Repeated
 from traincast.recomputation import Recomputation, recomputation
 
 
@@ -19,8 +22,16 @@ def layer_backward(block: op.Block, recompute: str, *, early_stop: bool = False)
     return _backward(block, what, whole=what.full_every == 1, early_stop=early_stop)
 
 
-def layers_backward(block: op.Block, recompute: str, layers: int, *, early_stop: bool = False) -> list[list[Segment]]:
-    """Backward of each of the layers of a chunk, from the last to the first."""
+def repeated(job: Job) -> Repeated:
+    """What a job's stack computes again, for its count of FLOPs."""
+    whole, layers = whole_layers(job.model, job.mesh, job.recipe)
+    return Repeated(job.recipe.recompute, whole / layers, job.profile.traits.early_stop)
+
+
+def layers_backward(
+    block: op.Block, recompute: str, layers: int, *, before: int = 0, early_stop: bool = False
+) -> list[list[Segment]]:
+    """Backward of each of the layers of a chunk, from the last to the first; their rank has counted `before` others."""
     what = recomputation(recompute)
     kinds = [
         _backward(block, what, whole=whole, early_stop=early_stop)
@@ -28,7 +39,7 @@ def layers_backward(block: op.Block, recompute: str, layers: int, *, early_stop:
         if whole is False or what.full_every
     ]
     every = what.full_every
-    return [kinds[1 if every and (layer + 1) % every == 0 else 0] for layer in reversed(range(layers))]
+    return [kinds[1 if every and (before + layer + 1) % every == 0 else 0] for layer in reversed(range(layers))]
 
 
 def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: bool) -> list[Segment]:
@@ -72,8 +83,12 @@ def _all_of(block: op.Block) -> Segment:
 
 
 def _stopped(operators: tuple[op.Operator, ...]) -> tuple[op.Operator, ...]:
-    """Operators in front of the down projection: its output is read by no backward pass."""
-    return operators[: next(place for place, one in enumerate(operators) if one.name == "mlp.down")]
+    """Operators in front of the down projection: its output is read by no backward pass.
+
+    Nor is what of it is scattered piece by piece, which is written in front of the product that it runs beside.
+    """
+    end = next(place for place, one in enumerate(operators) if one.name == "mlp.down")
+    return tuple(one for one in operators[:end] if one.name != "mlp.pieces.reduce_scatter")
 
 
 def _mlp_again(block: op.Block, what: Recomputation, *, early_stop: bool) -> tuple[op.Operator, ...]:

@@ -10,6 +10,7 @@ from traincast.lower.job import Job
 from traincast.lower.offload import host_copy, stays
 from traincast.lower.recompute import layers_backward
 from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass, sharding_of
+from traincast.memory import layers_before
 from traincast.model import operators as op
 from traincast.model.parameters import padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT
@@ -21,7 +22,8 @@ class ChunkPart:
     """Contents of one model chunk: transformer layers, and whether it carries embedding or head.
 
     `position` is that of the rank in its context-parallel ring, where it matters (`context_of`). `stays`: no
-    activations of its passes leave the GPU, whatever share is offloaded.
+    activations of its passes leave the GPU, whatever share is offloaded. `before`: how many layers its rank counts
+    before these, where every n-th is recomputed, less multiples of n.
     """
 
     layers: int
@@ -29,6 +31,7 @@ class ChunkPart:
     head: bool
     position: int | None = None
     stays: bool = False
+    before: int = 0
 
     @property
     def root(self) -> Root:
@@ -48,7 +51,10 @@ def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
                 fix="choose parallelism.pp x vpp that divides the layers, or set training.stage_layers",
             )
         layers = (job.model.layers // total,) * total
-    return tuple(ChunkPart(n, i == 0, i == total - 1, stays=stays(job, i)) for i, n in enumerate(layers))
+    before = layers_before(job.mesh, job.recipe, layers)
+    return tuple(
+        ChunkPart(n, i == 0, i == total - 1, stays=stays(job, i), before=before[i]) for i, n in enumerate(layers)
+    )
 
 
 def block_of(job: Job, position: int | None = None) -> op.Block:
@@ -95,7 +101,7 @@ def first_forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
 
 
 def _copies(job: Job, part: ChunkPart, way: Literal["out", "in"]) -> tuple[Segment, ...]:
-    return () if part.stays else host_copy(job, part.layers, way)
+    return () if part.stays else host_copy(job, part.layers, way, part.before)
 
 
 def _forward_units(job: Job, part: ChunkPart) -> list[Unit]:
@@ -121,7 +127,7 @@ def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     if part.head:
         units.append(Unit((Segment(op.head_backward(block, vocabulary), mark=True),), layer=False))
     early_stop = job.profile.traits.early_stop
-    layers = layers_backward(block, job.recipe.recompute, part.layers, early_stop=early_stop)
+    layers = layers_backward(block, job.recipe.recompute, part.layers, before=part.before, early_stop=early_stop)
     units += [Unit(tuple(segments)) for segments in layers]
     if part.embedding:
         units.append(Unit((Segment(op.embedding_backward(block, vocabulary), mark=True),), layer=False))

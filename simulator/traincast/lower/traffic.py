@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from traincast.lower.ahead import updated_bytes
 from traincast.lower.classes import CostBook, CostBooks, way_out
 from traincast.lower.job import Job
 from traincast.lower.program import ReduceBucket
@@ -13,7 +14,7 @@ from traincast.lower.sharded import family_of
 from traincast.lower.spans import RankSpans
 from traincast.lower.stages import backward_segments, forward_segments
 from traincast.model.context import ACROSS, HEADS, NEXT
-from traincast.model.operators import ACTIVATION_BYTES, Collective
+from traincast.model.operators import Collective
 from traincast.schedule import model_parts, neighbours
 from traincast.topology import Span
 
@@ -126,7 +127,9 @@ def _gradients(book: CostBook, stage: int, own: Mapping[str, Span]) -> Iterator[
         if "replica" in own:
             yield Sent("replica", 1.0, _sent("all_reduce", bucket.bytes_per_rank / how.shards, own["replica"]))
     if how.gathers in ("update", "step") and "dp" in own:
-        size = book.stage_parameters(stage) * float(ACTIVATION_BYTES)
+        parameters = book.stage_parameters(stage)
+        # what is gathered in front of a pass is in the type of the pass; only what an update leaves may be in fp8
+        size = updated_bytes(job, parameters, book.layers(stage) if how.gathers == "update" else 0)
         yield Sent(family, 1.0, _sent("all_gather", size, own[family]))
     if "embedding" in own and job.model.tied_embeddings:
         yield Sent("embedding", 1.0, _sent("all_reduce", book.embedding_bytes(), own["embedding"]))

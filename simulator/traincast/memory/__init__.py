@@ -6,25 +6,35 @@ keeps for its backward pass times the forward passes that the schedule has in fl
 """
 
 from traincast.memory.activations import (
-    LOGIT_BYTES,
     layer_activation_bytes,
+    layers_activation_bytes,
+    layers_before,
     scores_bytes,
     weight_gradient_share,
 )
 from traincast.memory.flight import chunks_in_flight
-from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads, overheads_of
+from traincast.memory.job import (
+    DEFAULT_OVERHEADS,
+    EAGER_LOGIT_BYTES,
+    FUSED_LOGIT_BYTES,
+    MemoryJob,
+    Overheads,
+    overheads_of,
+)
+from traincast.memory.legal import job_problems
 from traincast.memory.offload import leaving
 from traincast.memory.reading import reported_peak
 from traincast.memory.remedy import Remedy, nearest_that_fits
 from traincast.memory.sharding import Sharding, sharding
-from traincast.memory.stages import BORDERLINE, chunk_layers, estimate, estimate_job
+from traincast.memory.stages import BORDERLINE, chunk_layers, estimate, estimate_job, whole_layers
 from traincast.memory.states import optimizer_bytes, parameter_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
 
 __all__ = [
     "BORDERLINE",
     "DEFAULT_OVERHEADS",
-    "LOGIT_BYTES",
+    "EAGER_LOGIT_BYTES",
+    "FUSED_LOGIT_BYTES",
     "MemoryEstimate",
     "MemoryJob",
     "Overheads",
@@ -36,7 +46,10 @@ __all__ = [
     "chunks_in_flight",
     "estimate",
     "estimate_job",
+    "job_problems",
     "layer_activation_bytes",
+    "layers_activation_bytes",
+    "layers_before",
     "leaving",
     "nearest_that_fits",
     "optimizer_bytes",
@@ -46,4 +59,5 @@ __all__ = [
     "scores_bytes",
     "sharding",
     "weight_gradient_share",
+    "whole_layers",
 ]

@@ -6,8 +6,9 @@ References
 [2] Narayanan et al. 2021 (SC21), §2.2 (microbatches in flight).
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import accumulate
 
 from traincast.memory.context import exchange_bytes, kept_kv_bytes
 from traincast.memory.job import MemoryJob
@@ -15,15 +16,16 @@ from traincast.memory.states import parameter_bytes
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads, padded_vocab
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
-
-LOGIT_BYTES: Final = 2 + 4 + 4
-"""A logit: half precision out of the product, a single-precision copy for the loss, its gradient."""
+from traincast.schedule import chunks_of_model, parts_of, stages_of
 
 
-def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool | None = None) -> float:
+def layer_activation_bytes(
+    model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool | None = None, whole: float | None = None
+) -> float:
     """Bytes that one layer keeps of one microbatch until its backward pass, under the recipe's recomputation.
 
-    `dropout`: whether masks are among them (None: where the model has biases, `MemoryJob.dropout`).
+    `dropout`: whether masks are among them (None: where the model has biases, `MemoryJob.dropout`). `whole`: the share
+    of the layers that is recomputed whole, where every n-th is (None: as a rank that has all layers counts).
 
     Notes
     -----
@@ -42,8 +44,8 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dro
     if what.full_every == 1:
         return full
     masked = model.biases if dropout is None else dropout
-    whole = _kept_whole(model, recipe) + (2 * model.hidden if masked else 0)
-    linear = tokens * (whole / split + _kept_split(model, mesh.tp, recipe))
+    outside = _kept_whole(model, recipe) + (2 * model.hidden if masked else 0)
+    linear = tokens * (outside / split + _kept_split(model, mesh.tp, recipe))
     gathered = kept_kv_bytes(model, mesh, recipe)
     linear += gathered
     if recipe.recompute == "selective":
@@ -53,8 +55,38 @@ def layer_activation_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dro
         other = _every_second_product_bytes(model, mesh, recipe) + gathered
     else:
         other -= _dropped_bytes(model, mesh, recipe, dropout=masked)
-    share = what.full_layers(model.layers) / model.layers
+    share = what.full_layers(model.layers) / model.layers if whole is None else whole
     return share * full + (1 - share) * other
+
+
+def layers_activation_bytes(job: MemoryJob, layers: int, before: int = 0) -> float:
+    """The same of some layers in a row, behind the `before` that their rank has counted (`layers_before`)."""
+    if layers == 0:
+        return 0.0
+    whole = job.recipe.recomputed.full_layers(layers, before) / layers
+    return layers * layer_activation_bytes(job.model, job.mesh, job.recipe, dropout=job.dropout, whole=whole)
+
+
+def layers_before(mesh: Mesh, recipe: Recipe, parts: Sequence[int]) -> tuple[int, ...]:
+    """How many layers the rank of each part of the model counts before it, in the order of its chunks, less multiples
+    of n where every n-th is recomputed: 0 for all other recomputation.
+
+    `parts` counts the layers of each. Where two copies of the model run, each counts its own.
+    """
+    name, p, v = recipe.schedule, mesh.pp, recipe.vpp
+    if recipe.recomputed.full_every < 2 or chunks_of_model(name, v) == 1:
+        return (0,) * len(parts)
+    places = (stages_of(name, p, v, part)[0] for part in range(len(parts)))
+    held = ((parts[i] for i in parts_of(name, p, v, stage)[:chunk]) for stage, chunk in places)
+    return tuple(sum(layers) % recipe.recomputed.full_every for layers in held)
+
+
+def chunks_before(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
+    """The same for the chunks of a stage, by their layers."""
+    every = recipe.recomputed.full_every
+    if every < 2 or chunks_of_model(recipe.schedule, recipe.vpp) == 1:
+        return (0,) * len(chunks)
+    return tuple(so_far % every for so_far in accumulate(chunks[:-1], initial=0))
 
 
 def _dropped_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool) -> float:

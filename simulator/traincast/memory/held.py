@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 
 from traincast.memory.activations import (
+    chunks_before,
     hidden_bytes,
     layer_activation_bytes,
+    layers_activation_bytes,
     logits_bytes,
     weight_gradient_share,
 )
@@ -43,13 +45,14 @@ def stage_held(job: MemoryJob, stage: int, chunks: tuple[int, ...], backward: fl
     share = weight_gradient_share(model, mesh, recipe, dropout=job.dropout)
     found = moments(recipe, mesh, stage, share, job.order)
     layer = layer_activation_bytes(model, mesh, recipe, dropout=job.dropout)
-    pass_bytes = [layer * layers for layers in chunks]
+    before = chunks_before(recipe, chunks)
+    pass_bytes = [layers_activation_bytes(job, *one) for one in zip(chunks, before, strict=True)]
     away = (False,) * len(chunks)
     if recipe.offload_activations:
         away = leaving((recipe.schedule, mesh.pp, max(1, recipe.microbatches(mesh.dp)), recipe.vpp))[stage]
     layers = resident_bytes(found.waiting, pass_bytes, away, recipe.offload_activations)
     # what is due came back for its input part, and stays
-    kept = layers + share * (found.due @ np.array(pass_bytes)) + _ends(job, stage, found)
+    kept = layers + share * layer * (found.due @ np.array(chunks, dtype=np.float64)) + _ends(job, stage, found)
     waiting, due = _at_head(job, stage, found)
     at_loss, gradient = np.minimum(waiting, 1.0), logits_bytes(job, 0.0, 1.0)
     logits = logits_bytes(job) * at_loss + gradient * due

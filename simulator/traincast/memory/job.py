@@ -11,6 +11,12 @@ from traincast.schedule import Schedule
 
 _MIB: Final = 2.0**20
 
+FUSED_LOGIT_BYTES: Final = 2 + 2
+"""A logit where the loss is fused (`Traits.fused_loss`): in half precision, as its gradient is."""
+
+EAGER_LOGIT_BYTES: Final = 2 + 4 + 4
+"""A logit where it is not: half precision out of the product, a single-precision copy for the loss, its gradient."""
+
 
 @dataclass(frozen=True)
 class Overheads:
@@ -32,7 +38,7 @@ class Overheads:
     fragmentation: float = 0.05
     reserve_bytes: float = 0.0
     keeps_half_gradients: bool = False
-    logit_bytes: float = 10.0
+    logit_bytes: float = EAGER_LOGIT_BYTES
     dropout: bool | None = None
     fp8_copies: int = 0
     shards_master: bool = False
@@ -46,6 +52,7 @@ def overheads_of(profile: Profile) -> Overheads:
     """What the software stack of a profile takes, from its `footprint` constants and its traits.
 
     Hopper's fp8 products need each matrix transposed as well, Blackwell's take it either way (`model.linear`).
+    `footprint.logit` is that of an eager loss: what a fused one passes over (`Block.fused_loss`) is all that it keeps.
     """
     traits = profile.traits
     return Overheads(
@@ -55,7 +62,7 @@ def overheads_of(profile: Profile) -> Overheads:
         fragmentation=profile["footprint.fragmentation"],
         reserve_bytes=profile["footprint.reserve"],
         keeps_half_gradients=traits.keeps_half_gradients,
-        logit_bytes=profile["footprint.logit"],
+        logit_bytes=FUSED_LOGIT_BYTES if traits.fused_loss else profile["footprint.logit"],
         dropout=traits.dropout,
         fp8_copies=(1 if traits.generation == "blackwell" else 2) if traits.fp8_params else 0,
         shards_master=traits.shards_master,

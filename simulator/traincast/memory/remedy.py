@@ -8,12 +8,12 @@ from typing import Final
 
 from traincast.errors import ShapeError
 from traincast.memory.job import DEFAULT_OVERHEADS, MemoryJob, Overheads
+from traincast.memory.legal import job_problems
 from traincast.memory.stages import estimate_job
 from traincast.memory.types import MemoryEstimate
-from traincast.mesh import Mesh, ShapeRequest, check_shape
+from traincast.mesh import Mesh
 from traincast.model import ModelShape
 from traincast.recipe import Recipe
-from traincast.schedule import chunks_of_model, in_groups
 
 FARTHEST: Final = 12
 """How far from the job a remedy may lie, in the units of `_changes`."""
@@ -25,7 +25,7 @@ behind every microbatch, and in the third parameters are gathered in every pass,
 
 @dataclass(frozen=True)
 class Remedy:
-    """A changed job that fits on the same number of GPUs, and the changes in words."""
+    """A changed job that fits on the same number of GPUs, and the changes as settings and values (`mesh.wording`)."""
 
     changes: tuple[str, ...]
     mesh: Mesh
@@ -69,7 +69,9 @@ def nearest_that_fits(
 def _estimate(job: MemoryJob, gpu_memory_bytes: float) -> MemoryEstimate | None:
     """Memory of a job; None where the job cannot be, as where shard groups do not divide the replicas."""
     try:
-        return estimate_job(job, gpu_memory_bytes) if _legal(job) else None
+        if any(job_problems(job.model, job.mesh, job.recipe)):
+            return None
+        return estimate_job(job, gpu_memory_bytes)
     except ShapeError:
         return None
 
@@ -95,24 +97,3 @@ def _changes(job: MemoryJob) -> Iterator[tuple[int, MemoryJob, str]]:
         yield 3, replace(job, mesh=replace(mesh, tp=tp, dp=dp)), f"tp {tp} and dp {dp}"
         deeper = replace(recipe, schedule="1f1b") if recipe.schedule == "none" else recipe
         yield 3, replace(job, mesh=replace(mesh, pp=pp, dp=dp), recipe=deeper), f"pp {pp} and dp {dp}"
-
-
-def _legal(job: MemoryJob) -> bool:
-    mesh, recipe, model = job.mesh, job.recipe, job.model
-    request = ShapeRequest(
-        tp=mesh.tp,
-        cp=mesh.cp,
-        pp=mesh.pp,
-        dp=mesh.dp,
-        vpp=recipe.vpp,
-        layers=model.layers,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        global_batch=recipe.global_batch,
-        microbatch=recipe.microbatch,
-        sequence=recipe.sequence,
-        sequence_parallel=recipe.sequence_parallel,
-        model_chunks=chunks_of_model(recipe.schedule, recipe.vpp),
-        in_groups=in_groups(recipe.schedule, recipe.vpp),
-    )
-    return all(problem.severity == "warning" for problem in check_shape(request))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from traincast.errors import ShapeError
-from traincast.memory.activations import backward_bytes
+from traincast.memory.activations import backward_bytes, chunks_before
 from traincast.memory.flight import holds_ends
 from traincast.memory.held import stage_held
 from traincast.memory.job import MemoryJob
@@ -76,6 +76,19 @@ def chunk_layers(
     if len(given) == pp * vpp:
         return tuple(tuple(given[part] for part in parts_of(name, pp, recipe.vpp, stage)) for stage in range(pp))
     return tuple(tuple(layers // vpp + (chunk < layers % vpp) for chunk in range(vpp)) for layers in given)
+
+
+def whole_layers(model: ModelShape, mesh: Mesh, recipe: Recipe) -> tuple[int, int]:
+    """How many layers all ranks of a pipeline recompute whole, and how many they hold (twice the model's where two
+    copies of it run)."""
+    stages = chunk_layers(model, mesh, recipe)
+    what = recipe.recomputed
+    whole = sum(
+        what.full_layers(layers, before)
+        for chunks in stages
+        for layers, before in zip(chunks, chunks_before(recipe, chunks), strict=True)
+    )
+    return whole, sum(map(sum, stages))
 
 
 def _verdict(total_bytes: float, limit_bytes: float) -> Verdict:

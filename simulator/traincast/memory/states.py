@@ -57,7 +57,9 @@ def state_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float, fl
 
 
 def gathered_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float]:
-    """ZeRO-3 (FSDP): whole parameters in use, and whole gradients of one unit before they are scattered.
+    """Whole parameters in use under ZeRO-3 (FSDP), and whole gradients of one unit before they are scattered.
+
+    ZeRO-2 has such gradients as well where it reduces them behind each microbatch.
 
     The root (embedding, head and final norm) from the forward pass on, the layer in use and those prefetched; all
     layers where they are not dropped after the forward pass, as in a pipeline, where gathering them again for every
@@ -69,18 +71,25 @@ def gathered_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float]
     """
     recipe, how = job.recipe, sharding(job.mesh, job.recipe)
     if how.gathers not in ("step", "pass"):
-        return 0.0, 0.0
+        scatters = recipe.zero_stage == 2 and how.reduces_each and how.shards > 1
+        return 0.0, _unscattered_bytes(job, held) if scatters else 0.0
     if recipe.prefetch_bytes is not None and how.again:
         matrix = float(largest_matrix(job.model, job.mesh.tp) * parameter_bytes(recipe))
         return matrix + recipe.prefetch_bytes * min(recipe.gathers_ahead, 1), matrix
     layer = layer_parameters(job.model, job.mesh.tp)
-    root = held.total - held.layers
     layers = min(held.layers, layer * (1 + recipe.gathers_ahead)) if how.again else held.layers
     gathered = weight_bytes(job, replace(held, layers=layers))
     if not how.reduces_each:
         return gathered, float(layer * parameter_bytes(recipe))
+    return gathered, _unscattered_bytes(job, held)
+
+
+def _unscattered_bytes(job: MemoryJob, held: StageParameters) -> float:
+    """Gradients of the head and of one layer, these as computed and in the buffer that is reduced."""
+    recipe, root = job.recipe, held.total - held.layers
+    layer = min(held.layers, layer_parameters(job.model, job.mesh.tp))
     head = held.head or min(root, head_parameters(job.model, job.mesh.tp))
-    return gathered, float(head * parameter_bytes(recipe) + layer * (parameter_bytes(recipe) + recipe.reduce_bytes))
+    return float(head * parameter_bytes(recipe) + layer * (parameter_bytes(recipe) + recipe.reduce_bytes))
 
 
 def largest_matrix(model: ModelShape, tp: int) -> int:

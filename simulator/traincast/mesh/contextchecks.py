@@ -1,6 +1,6 @@
 """Can a sequence be split over context-parallel ranks as a recipe asks?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from traincast.mesh.mesh import Mesh
@@ -15,7 +15,8 @@ WITHOUT_HEADS: Final = ("ring", "allgather")
 def context_problems(model: ModelShape, mesh: Mesh, recipe: Recipe) -> Iterator[Problem]:
     """What clashes between model, mesh and the kind of context parallelism; warnings name what is replicated."""
     cp = mesh.cp
-    found = tuple(_kind_problems(cp, recipe))
+    fits = [n for n in range(1, cp + 1) if cp % n == 0 and _heads_fit(model, mesh.tp * n)]
+    found = tuple(_kind_problems(cp, recipe, fits))
     yield from found
     if cp > 1 and not found:
         ulysses = recipe.ulysses(cp)
@@ -23,28 +24,33 @@ def context_problems(model: ModelShape, mesh: Mesh, recipe: Recipe) -> Iterator[
         yield from _block_problems(recipe, cp, cp // ulysses)
 
 
-def _kind_problems(cp: int, recipe: Recipe) -> Iterator[Problem]:
-    """The ranks that exchange heads, against cp and the kind that is asked for."""
+def _kind_problems(cp: int, recipe: Recipe, fits: Sequence[int]) -> Iterator[Problem]:
+    """The ranks that exchange heads, against cp and the kind that is asked for; `fits` are the numbers of them that
+    divide cp and have heads for all, what a fix may offer."""
     kind, asked = recipe.cp_kind, recipe.cp_ulysses
     if cp == 1:
         if asked > 1:
             fix = f"cp {asked}, or no cp_ulysses"
             yield Problem(f"cp_ulysses {asked}, but cp is 1", fix, names=("cp_ulysses", "cp"))
         return
-    divisors = [n for n in range(2, cp) if cp % n == 0]
+    inner = [n for n in fits if 1 < n < cp]
+    kinds = "cp_kind ring or ulysses" if cp in fits else "cp_kind ring"
     if kind == "ulysses" and asked not in (1, cp):
         message = f"cp_ulysses {asked}, but cp_kind ulysses exchanges heads over all of cp {cp}"
-        yield Problem(message, "cp_kind usp, or no cp_ulysses", names=("cp_ulysses", "cp_kind"))
+        fix = "cp_kind usp, or no cp_ulysses" if asked in inner else "no cp_ulysses"
+        yield Problem(message, fix, names=("cp_ulysses", "cp_kind"))
     elif kind in WITHOUT_HEADS and asked > 1:
         message = f"cp_ulysses {asked}, but cp_kind {kind} exchanges no heads: all of cp {cp} see other blocks"
-        fix = f"cp_kind {'usp' if asked < cp else 'ulysses'}, or no cp_ulysses"
+        other = "usp" if asked < cp else "ulysses"
+        fix = f"cp_kind {other}, or no cp_ulysses" if asked in fits else "no cp_ulysses"
         yield Problem(message, fix, names=("cp_ulysses", "cp_kind"))
     elif kind == "usp" and asked == 1:
-        fix = f"cp_ulysses {either(divisors)}" if divisors else "cp_kind ring or ulysses"
+        fix = f"cp_ulysses {either(inner)}" if inner else kinds
         message = f"cp_kind usp on cp {cp} needs cp_ulysses, the ranks that exchange heads"
         yield Problem(message, fix, names=("cp_kind",))
     elif cp % recipe.ulysses(cp):
-        fix = f"cp_ulysses {either([1, *divisors])}"
+        some = inner if kind == "usp" else [1, *inner]
+        fix = f"cp_ulysses {either(some)}" if some else kinds
         yield Problem(f"cp {cp} is not a multiple of cp_ulysses {asked}", fix, names=("cp_ulysses", "cp"))
 
 
@@ -65,6 +71,10 @@ def _head_problems(model: ModelShape, tp: int, ulysses: int) -> Iterator[Problem
     elif kv_heads < ranks:
         each = f"each is sent to {ranks // kv_heads} ranks"
         yield Problem(f"{kv_heads} kv_heads are fewer than {spelled}: {each}", others, "warning", names)
+
+
+def _heads_fit(model: ModelShape, ranks: int) -> bool:
+    return model.heads % ranks == 0 and _kv_fit(model.kv_heads, ranks)
 
 
 def _kv_fit(kv_heads: int, ranks: int) -> bool:

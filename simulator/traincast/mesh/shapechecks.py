@@ -85,7 +85,7 @@ def _layer_problems(shape: ShapeRequest) -> Iterator[Problem]:
         return
     if layers is None or layers % (pp * vpp) == 0:
         return
-    message = f"{layers} layers do not divide over pp {pp} * vpp {vpp} = {pp * vpp} chunks"
+    message = f"{layers} layers do not divide over {_chunks_text(shape)}"
     splits = _uneven_splits(layers, pp, vpp)
     if shape.uneven and splits:
         yield Problem(
@@ -97,6 +97,15 @@ def _layer_problems(shape: ShapeRequest) -> Iterator[Problem]:
     fixes = [f"pp {either(near_divisors(layers, pp))}"] if vpp == 1 else _vpp_fixes(layers, pp)
     fixes += [f"uneven stages if you ask for them: {either(splits)}"] if splits else []
     yield Problem(message, ", or ".join(fixes))
+
+
+def _chunks_text(shape: ShapeRequest) -> str:
+    """The chunks that the layers are cut into; where a stage holds more copies of the model than one, that too."""
+    pp, chunks = shape.pp, shape.parts // shape.pp
+    if chunks == shape.vpp:
+        return f"pp {pp} * vpp {chunks} = {shape.parts} chunks"
+    cut = f"pp {pp} = {shape.parts}" if chunks == 1 else f"pp {pp} * {chunks} = {shape.parts}"
+    return f"{cut} chunks of a copy of the model (vpp {shape.vpp}: a stage holds {shape.vpp // chunks} copies)"
 
 
 def _vpp_fixes(layers: int, pp: int) -> list[str]:
@@ -120,7 +129,7 @@ def _stage_layer_problems(shape: ShapeRequest, split: Sequence[int]) -> Iterator
     chunks = shape.parts
     if len(split) != chunks:
         yield Problem(
-            f"stage_layers has {len(split)} entries for pp {shape.pp} * vpp {chunks // shape.pp} = {chunks} chunks",
+            f"stage_layers has {len(split)} entries for {_chunks_text(shape)}",
             "one entry a chunk, in pipeline order",
         )
     if min(split, default=0) < 0:

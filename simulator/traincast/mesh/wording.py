@@ -14,7 +14,7 @@ NUMBERS: Final = (
 )
 """Settings whose values are whole numbers."""
 
-CHOICES: Final = ("schedule", "cp_kind", "attention", "recompute", "p2p", "offload_states")
+CHOICES: Final = ("sequence_parallel", "schedule", "cp_kind", "attention", "recompute", "p2p", "offload_states")
 """Settings whose values are names."""
 
 NAMES: Final = (*NUMBERS, *CHOICES)

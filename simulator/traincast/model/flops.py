@@ -2,7 +2,8 @@
 
 - `model`: forward and backward once, the full attention matrix;
 - `model_causal`: the same with attention counted at half, as causal masking allows;
-- `hardware`: what the GPUs execute, recomputation included.
+- `hardware`: what the GPUs execute, recomputation included: what the papers print (`hardware_flops`), or what a stack
+  runs of it (`executed_flops`: fewer whole layers, no down projection where recomputation stops early).
 
 A multiply-add is two operations. Every formula takes any shape: grouped-query attention, gated MLP, any head
 width. `batch` counts sequences of the whole step, `sequence` tokens. Embedding lookups, norms and softmax are
@@ -27,6 +28,19 @@ class ForwardFlops:
     projections: float
     attention_core: float
     logits: float
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What a step computes again, as a stack runs it.
+
+    `whole`: the share of the layers that is recomputed whole, where ranks count them apart (None: as a rank that has
+    them all). `early_stop`: recomputation ends before the down projection, whose output no backward pass reads.
+    """
+
+    recompute: str = "none"
+    whole: float | None = None
+    early_stop: bool = False
 
 
 def forward_flops(shape: ModelShape, batch: float, sequence: int) -> ForwardFlops:
@@ -89,29 +103,34 @@ def hardware_flops(shape: ModelShape, batch: float, sequence: int, recompute: st
     return model_flops(shape, batch, sequence) + again
 
 
-def recomputed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str) -> float:
+def recomputed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str | Repeated) -> float:
     """Operations that recomputation repeats [FLOP]: whole layers, or of each layer the products in what it repeats."""
-    what, forward = recomputation(recompute), forward_flops(shape, batch, sequence)
-    whole = what.full_layers(shape.layers) / shape.layers
+    repeated = Repeated(recompute) if isinstance(recompute, str) else recompute
+    what, forward = recomputation(repeated.recompute), forward_flops(shape, batch, sequence)
+    whole = what.full_layers(shape.layers) / shape.layers if repeated.whole is None else repeated.whole
+    down = shape.ffn_hidden if repeated.early_stop else 0
     weights = 0
     if "mlp" in what.pieces:
-        weights += shape.mlp_matrices * shape.ffn_hidden
+        weights += shape.mlp_matrices * shape.ffn_hidden - down
     if "torchtitan" in what.pieces:  # key, output and up projection: every second product
         weights += shape.kv_width + shape.attention_width + (shape.ffn_hidden if shape.gated_mlp else 0)
     core = forward.attention_core if "core_attn" in what.pieces else 0.0
-    pieces = 2.0 * float(batch) * sequence * shape.layers * shape.hidden * weights + core
-    return whole * (forward.projections + what.core_again * forward.attention_core) + (1 - whole) * pieces
+    each = 2.0 * float(batch) * sequence * shape.layers * shape.hidden
+    layer = forward.projections - each * down + what.core_again * forward.attention_core
+    return whole * layer + (1 - whole) * (each * weights + core)
 
 
-def executed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str = "none") -> float:
-    """Convention `hardware` [FLOP]: what runs. As printed, but selective recomputation adds the core's forward once."""
-    if recompute != "selective":
-        return hardware_flops(shape, batch, sequence, recompute)
-    return model_flops(shape, batch, sequence) + forward_flops(shape, batch, sequence).attention_core
+def executed_flops(shape: ModelShape, batch: float, sequence: int, recompute: str | Repeated = "none") -> float:
+    """Convention `hardware` [FLOP]: what runs.
+
+    As printed, but selective recomputation adds the core's forward once, and of a `Repeated` only what its stack runs
+    counts: full recomputation that stops early is 96 - 8 = 88·B·s·l·h² of a plain GPT's products.
+    """
+    return model_flops(shape, batch, sequence) + recomputed_flops(shape, batch, sequence, recompute)
 
 
 def step_flops(
-    shape: ModelShape, batch: float, sequence: int, convention: Convention, recompute: str = "none"
+    shape: ModelShape, batch: float, sequence: int, convention: Convention, recompute: str | Repeated = "none"
 ) -> float:
     """Operations of one step under a named convention [FLOP]; `recompute` matters to `hardware` alone.
 

@@ -66,7 +66,7 @@ def _splits(block: Block) -> bool:
 
 
 def _cast(block: Block, name: str, elements: float, *, transposed: bool) -> tuple[Operator, ...]:
-    """A cast to fp8 in one kernel, with the transpose where that is asked for and needed; fused, the transpose alone."""
+    """A cast to fp8 in one kernel, with the transpose where asked for and needed; fused, the transpose alone."""
     transposes = transposed and block.fp8_transposes
     if block.fused_casts:
         return _transpose(block, name, elements) if transposes else ()

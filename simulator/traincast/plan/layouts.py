@@ -16,9 +16,9 @@ from typing import Any, Final
 from traincast.errors import ShapeError
 from traincast.forecast import divisors
 from traincast.lower import Job
-from traincast.mesh import Mesh, Problem, ShapeRequest, check_shape
+from traincast.memory import job_problems
+from traincast.mesh import Mesh, Problem
 from traincast.recipe import Recipe, ScheduleName
-from traincast.schedule import chunks_of_model, in_groups
 
 DDP_BUCKET_BYTES: Final = 25 * 2.0**20
 """PyTorch DDP's bucket_cap_mb ([1])."""
@@ -215,25 +215,7 @@ STRATEGIES: Final = (
 
 def problems(job: Job) -> Iterator[Problem]:
     """All that forbids a job's shape, with two numbers and a fix each."""
-    mesh, recipe, model = job.mesh, job.recipe, job.model
-    request = ShapeRequest(
-        tp=mesh.tp,
-        cp=mesh.cp,
-        pp=mesh.pp,
-        dp=mesh.dp,
-        vpp=recipe.vpp,
-        layers=model.layers,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        ffn_hidden=model.ffn_hidden,
-        global_batch=recipe.global_batch,
-        microbatch=recipe.microbatch,
-        sequence=recipe.sequence,
-        sequence_parallel=recipe.sequence_parallel,
-        model_chunks=chunks_of_model(recipe.schedule, recipe.vpp),
-        in_groups=in_groups(recipe.schedule, recipe.vpp),
-    )
-    return (found for found in check_shape(request) if found.severity == "error")
+    return job_problems(job.model, job.mesh, job.recipe)
 
 
 _KEYS: Final = (

@@ -14,6 +14,7 @@ from traincast.analytic import evaluate
 from traincast.errors import ShapeError, UsageError, UserError
 from traincast.forecast import Prepared, divisors, forecast_prepared, memory_of, prepare
 from traincast.lower import Job, lower
+from traincast.lower.recompute import repeated
 from traincast.lower.seats import stage_memory_bytes
 from traincast.lower.unmodelled import refuse_unmodelled
 from traincast.memory import MemoryEstimate, Remedy, nearest_that_fits, overheads_of
@@ -277,7 +278,7 @@ def _interleaved(setting: Setting, timed: Sequence[_Candidate]) -> list[_Candida
 def _executed(job: Job) -> float:
     """FLOPs that a step executes."""
     recipe = job.recipe
-    return step_flops(job.model, recipe.global_batch, recipe.sequence, "hardware", recipe.recompute)
+    return step_flops(job.model, recipe.global_batch, recipe.sequence, "hardware", repeated(job))
 
 
 def _refusal(one: _Candidate) -> str:

@@ -27,7 +27,11 @@ def fit_tables(found: "Calibration") -> tuple[Table, ...]:
                 rows.append((one.name, *_scaled(one.name, one.value, None), "prior", 0, 0))
         errors += [(name, 100.0 * error) for name, error in fit.errors_by_group().items()]
     columns = ("constant", "value", "unit", "standard error", "from", "cases", "logs")
-    tables = [Table("Constants", columns, tuple(rows)), Table("Logs", ("log", "mean |error| %"), tuple(errors))]
+    tables = [
+        Table("Constants", columns, tuple(rows)),
+        *correlation_tables([pair for fit in found.fits for pair in fit.correlated]),
+        Table("Logs", ("log", "mean |error| %"), tuple(errors)),
+    ]
     bands = tuple(
         (kind, _upper(band.up_to_bytes), band.low, band.high, interval.level, interval.how)
         for kind, interval in found.intervals
@@ -39,13 +43,64 @@ def fit_tables(found: "Calibration") -> tuple[Table, ...]:
     return tuple(tables)
 
 
+def fit_payload(found: "Calibration") -> dict[str, Any]:
+    """What a fit found, as JSON shows it: values and standard errors in SI."""
+    return {
+        "profile": found.profile.name,
+        "gpu": found.profile.gpu,
+        "constants": [
+            {
+                "name": one.name,
+                "value": one.value,
+                "standard_error": one.error if one.told else None,
+                "from": "measured" if one.told else "prior",
+                "cases": one.cases,
+                "logs": list(one.groups),
+            }
+            for fit in found.fits
+            for one in fit.constants
+            if one.told or one.changed
+        ],
+        "correlations": [{"of": one, "with": other, "r": r} for fit in found.fits for one, other, r in fit.correlated],
+        "logs": [
+            {"log": name, "mean_abs_error_pct": 100.0 * error}
+            for fit in found.fits
+            for name, error in fit.errors_by_group().items()
+        ],
+        "intervals": {
+            kind: {
+                "level": one.level,
+                "rows": one.rows,
+                "how": one.how,
+                "bands": [
+                    {
+                        "up_to_bytes": None if band.up_to_bytes == float("inf") else band.up_to_bytes,
+                        "low": band.low,
+                        "high": band.high,
+                    }
+                    for band in one.bands
+                ],
+            }
+            for kind, one in found.intervals
+        },
+    }
+
+
+def correlation_tables(pairs: "Sequence[tuple[str, str, float]]") -> tuple[Table, ...]:
+    """Constants that a fit could hardly tell apart: each is known no better than the other; none where there is no
+    pair."""
+    columns = ("constant", "hangs together with", "correlation")
+    return (Table("Correlations", columns, tuple(pairs)),) if pairs else ()
+
+
 def constants_table(profile: "Profile") -> Table:
     """The constants of a profile with their evidence."""
+    columns = ("constant", "value", "unit", "standard error", "kind", "residual", "source")
     rows = tuple(
-        (one.name, *_scaled(one.name, one.value, None)[:2], one.kind, one.residual, one.source)
+        (one.name, *_scaled(one.name, one.value, one.error), one.kind, one.residual, one.source)
         for one in profile.constants.values()
     )
-    return Table(f"Profile {profile.name}", ("constant", "value", "unit", "kind", "residual", "source"), rows)
+    return Table(f"Profile {profile.name}", columns, rows)
 
 
 def show_tables(cases: "Sequence[Case]", form: str) -> tuple[Table, ...]:

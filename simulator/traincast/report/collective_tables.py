@@ -35,7 +35,10 @@ def overall_table(report: "CollectiveReport") -> Table:
         "median_pct": "median of their mean |errors| %",
         "scored_curves": "of these, no profile was fitted on",
         "scored_median_pct": "median of their mean |errors| %",
-        "covered_pct": "scored points inside their 80 % interval, %",
+        "covered_pct": "scored points inside the 80 % interval of all other sources, %",
+        "covered_sources_pct": "the same, each source counted once, %",
+        "inside_sources_pct": "  of these, inside a node, %",
+        "across_sources_pct": "  of these, across nodes, %",
         "points": "points used",
         "skipped_points": "points skipped",
     }

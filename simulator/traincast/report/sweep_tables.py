@@ -11,10 +11,12 @@ _GIB = 2.0**30
 COLUMNS = (
     "rank",
     "tp",
+    "cp",
     "pp",
     "dp",
     "vpp",
     "microbatch",
+    "schedule",
     "step_time_s",
     "tflops_hardware",
     "tflops_model",
@@ -23,14 +25,16 @@ COLUMNS = (
     "memory_gib",
     "verdict",
 )
+ABOVE = "borderline, above"
+"""Verdict of a shape that needs more than the GPU's memory, but by no more than what a forecast is sure of."""
 
 
 def sweep_table(outcome: "SweepOutcome", top: int | None = None) -> Table:
     """The `top` fastest shapes (all of them for None), one a row."""
     rows = []
     for rank, row in enumerate(outcome.ranked[:top], start=1):
-        shape = row.shape
         figures = (
+            row.schedule,
             row.step_time_s,
             row.tflops_hardware,
             row.tflops_model,
@@ -38,8 +42,7 @@ def sweep_table(outcome: "SweepOutcome", top: int | None = None) -> Table:
             row.hfu,
             row.memory_bytes / _GIB,
         )
-        axes = (shape.tp, shape.pp, shape.dp, shape.vpp, shape.microbatch)
-        rows.append((rank, *axes, *figures, "borderline, above" if row.over_limit else row.verdict))
+        rows.append((rank, *row.shape.sizes.values(), *figures, ABOVE if row.over_limit else row.verdict))
     shown = (
         f"{len(rows)} of {len(outcome.ranked)} evaluated shapes" if len(rows) < len(outcome.ranked) else "all shapes"
     )

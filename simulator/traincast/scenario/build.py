@@ -22,6 +22,8 @@ from traincast.scenario import placement
 from traincast.scenario.checks import recipe_problems, schedule_errors, shape_problems
 from traincast.scenario.cluster import open_cluster
 from traincast.scenario.context import check_context, context_fields, splits_blocks
+from traincast.scenario.fixes import Trials
+from traincast.scenario.reshape import default_p2p
 from traincast.scenario.schema import (
     BALANCED,
     BALANCED_WITH_EMBEDDING,
@@ -65,11 +67,17 @@ def build(draft: Draft) -> Scenario:
     request = _request(section, model, len(seats or ()) if by_seats else _cluster_gpus(cluster), assumptions)
     if seats is not None:
         request = replace(request, placement=_placement(draft, request, seats))
-    schedule = section.training.schedule
-    problems += shape_problems(request, schedule, draft.places)
+    trials = Trials(
+        request,
+        section.training.schedule,
+        gpus=len(seats or ()) if by_seats else _cluster_gpus(cluster),
+        dp_stated=section.parallelism.dp is not None,
+        balanced=section.training.stage_layers in (BALANCED, BALANCED_WITH_EMBEDDING),
+    )
+    problems += shape_problems(trials, draft.places)
     problems += recipe_problems(section, _with_chunks(section), draft.places)
     if not problems:
-        problems += schedule_errors(schedule, request, draft.places)
+        problems += schedule_errors(section.training, trials, draft.places)
     if problems:
         raise combined(problems)
     mesh = build_mesh(request)
@@ -90,7 +98,16 @@ def build(draft: Draft) -> Scenario:
         published=_published(section),
         assumptions=(*assumptions, *(warning_text(one) for one in check_shape(request))),
         description=section.description,
+        stated=_stated(draft.section),
     )
+
+
+def _stated(section: ScenarioSection) -> dict[str, Any]:
+    """Keys of parallelism and training that the file or an option states, with their values."""
+    parts = {"parallelism": section.parallelism, "training": section.training}
+    return {
+        f"{name}.{key}": getattr(part, key) for name, part in parts.items() for key in sorted(part.model_fields_set)
+    }
 
 
 def _model(draft: Draft, problems: list[UserError]) -> ModelShape | None:
@@ -262,11 +279,11 @@ def _with_chunks(section: ScenarioSection) -> ParallelismSection:
 def _stage_layers(training: TrainingSection, shape: ParallelismSection, layers: int) -> tuple[int, ...] | None:
     if training.stage_layers in (BALANCED, BALANCED_WITH_EMBEDDING):
         chunks = chunks_of_model(training.schedule or "", shape.vpp)
-        if layers < shape.pp * chunks:
+        with_embedding = training.stage_layers == BALANCED_WITH_EMBEDDING
+        try:
+            return balanced_layers(layers, shape.pp, chunks, embedding_as_layer=with_embedding)
+        except ShapeError:
             return None  # the shape check says it better
-        return balanced_layers(
-            layers, shape.pp, chunks, embedding_as_layer=training.stage_layers == BALANCED_WITH_EMBEDDING
-        )
     return cast("tuple[int, ...] | None", training.stage_layers)
 
 
@@ -281,7 +298,7 @@ def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions
         "attention": ("flash", True),
         "overlap_dp": (training.zero_stage == 3, mesh.dp * mesh.cp > 1),
         "gradient_dtype": (precision if precision == "fp16" else "fp32", True),
-        "p2p": ("async" if training.schedule in (*SPLIT, "looped-bfs") else Recipe.p2p, mesh.pp > 1),
+        "p2p": (default_p2p(training.schedule), mesh.pp > 1),
         "post_validation": (Recipe.post_validation, training.schedule in SPLIT),
         "scatter_gather": (Recipe.scatter_gather, mesh.pp > 1 and mesh.tp > 1),
         "sequence": (model.max_positions, True),

@@ -1,14 +1,18 @@
 """What a schema found wrong -> errors with place, finding and fix."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from traincast.errors import ScenarioError, UserError, nearest_names
 from traincast.scenario.text import Keys, Places
+
+_FEW: Final = 16
+"""Up to here a range is told by both its ends; the bounds above are far beyond what anybody means."""
 
 
 def schema_errors(error: ValidationError, schema: type[BaseModel], places: Places) -> list[UserError]:
@@ -50,7 +54,7 @@ def _words(found: ErrorDetails, local: Keys, schema: type[BaseModel]) -> tuple[s
     if kind in ("model_type", "dict_type"):
         return f"{name or 'the file'} is {_named(given)}, not a mapping", "write keys below it, one a line"
     if kind.startswith(("int", "greater_than", "less_than", "float")):
-        return f"{name} is {_named(given)}", _number_fix(kind, given, context)
+        return f"{name} is {_named(given)}", _number_fix(given, context, _field(schema, local))
     if kind.startswith("bool"):
         return f"{name} is {_named(given)}", "write true or false"
     if kind.startswith("string"):
@@ -61,14 +65,46 @@ def _words(found: ErrorDetails, local: Keys, schema: type[BaseModel]) -> tuple[s
     return f"{name}: {found['msg'].lower()}", "see scenarios/README.md"
 
 
-def _number_fix(kind: str, given: object, context: Mapping[str, Any]) -> str:
-    if kind.startswith("less"):
-        return f"give {context.get('le', context.get('lt'))} or less"
-    if isinstance(given, str) and given.strip().lstrip("-").isdigit():
+def _number_fix(given: object, context: Mapping[str, Any], field: FieldInfo | None) -> str:
+    """The numbers that a key takes: both bounds where somebody could count from one to the other."""
+    limits = {**_limits(field), **context}
+    whole = field is None or _kind_of(field) is int
+    if whole and isinstance(given, str) and given.strip().lstrip("-").isdigit():
         return f"write {given.strip()} without quotes"
-    if kind.startswith("float") or "gt" in context:
-        return "give a number above 0"
-    return f"give a whole number of {context.get('ge', 1)} or more"
+    number = "a whole number" if whole else "a number"
+    low, high = limits.get("ge"), limits.get("le")
+    if low is not None and high is not None and high <= _FEW:
+        return f"give {number} from {low:g} to {high:g}"
+    if high is not None and context.get("le") is not None:
+        return f"give {high} or less"
+    return f"give {number} above {limits['gt']}" if "gt" in limits else f"give {number} of {limits.get('ge', 1)} or more"
+
+
+def _field(schema: type[BaseModel], local: Keys) -> FieldInfo | None:
+    """The field that some keys lead to; None where they lead to none."""
+    return _section(schema, local[:-1]).model_fields.get(str(local[-1])) if local else None
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """All of a type: members of unions, and what `Annotated` says beside it."""
+    yield annotation
+    for part in (*getattr(annotation, "__args__", ()), *getattr(annotation, "__metadata__", ())):
+        yield from _parts(part)
+
+
+def _limits(field: FieldInfo | None) -> dict[str, Any]:
+    """The bounds of a field, by the names that pydantic has for them."""
+    parts = [] if field is None else [*field.metadata, *_parts(field.annotation)]
+    marks = [mark for part in parts for mark in (part.metadata if isinstance(part, FieldInfo) else (part,))]
+    return {name: getattr(mark, name) for mark in marks for name in ("ge", "gt", "le", "lt") if _bounds(mark, name)}
+
+
+def _bounds(mark: Any, name: str) -> bool:
+    return isinstance(getattr(mark, name, None), int | float)
+
+
+def _kind_of(field: FieldInfo) -> type | None:
+    return next((part for part in _parts(field.annotation) if part in (int, float)), None)
 
 
 def _named(value: object) -> str:

@@ -1,7 +1,7 @@
 """What a scenario file says, parsed and checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from traincast.mesh import Mesh
@@ -36,7 +36,9 @@ class Scenario:
     """One training step to forecast: a model on a mesh of a cluster under a recipe.
 
     `published` holds measured figures of the same step (step_time_s, tflops_per_gpu with its convention,
-    tokens_per_s_per_gpu, source, row), `assumptions` what the file left open and how it was filled.
+    tokens_per_s_per_gpu, source, row), `assumptions` what the file left open and how it was filled. `stated` are the
+    keys of parallelism and training that the file or an option states (`training.p2p`), with their values; None where
+    no file was read.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Scenario:
     published: Mapping[str, Any] | None = None
     assumptions: tuple[str, ...] = ()
     description: str | None = None
+    stated: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def cluster_name(self) -> str:

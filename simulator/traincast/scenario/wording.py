@@ -7,7 +7,7 @@ from traincast.mesh.problems import Problem
 from traincast.mesh.wording import worded
 from traincast.scenario.text import Keys, Places
 
-_PARALLELISM: Final = ("tp", "cp", "pp", "dp", "ep", "etp", "vpp")
+_PARALLELISM: Final = ("tp", "cp", "pp", "dp", "ep", "etp", "vpp", "sequence_parallel")
 _MODEL: Final = ("heads", "kv_heads", "ffn_hidden", "layers")
 
 

@@ -40,7 +40,10 @@ def schedule_problems(ask: ScheduleRequest) -> Iterator[Problem]:
 def _stage_problems(ask: ScheduleRequest) -> Iterator[Problem]:
     name, pp, vpp = ask.name, ask.pp, ask.vpp
     if name == "none" and pp > 1:
-        yield Problem(f"schedule none has 1 stage, but pp is {pp}", "schedule 1f1b, or pp 1", names=("schedule", "pp"))
+        groups = ask.microbatches is not None and ask.microbatches % pp
+        chunked = "schedule looped-bfs" if groups else "schedule interleaved"
+        fix = "schedule 1f1b, or pp 1" if vpp == 1 else f"{chunked}, or schedule 1f1b with vpp 1"
+        yield Problem(f"schedule none has 1 stage, but pp is {pp}", fix, names=("schedule", "pp"))
     elif name == "interleaved" and vpp == 1:
         yield Problem("schedule interleaved, but vpp is 1", "vpp 2, or schedule 1f1b", names=("schedule", "vpp"))
     elif name in TWO_CHUNKS:

@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
+
 from traincast.errors import TraincastError
 from traincast.schedule.placement import Hop, Neighbours, Place, Way, neighbours
 from traincast.schedule.types import Instruction, Pass, Schedule, ScheduleKey
@@ -39,8 +42,10 @@ class StageLinks:
 
 
 Links = tuple[StageLinks, ...]
-_Position = dict[tuple[str, int, int], int]
-"""(F, B or W; microbatch; chunk) -> index. An I stands where the B would: both hand on the input gradient."""
+_Kind = tuple[str, int]
+"""(F, B or W; chunk). An I stands where the B would: both hand on the input gradient."""
+_Position = dict[_Kind, dict[int, int]]
+"""Kind of chunk -> microbatch -> index."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,18 @@ def _links(keyed: _Keyed) -> Links:
 def _positions(stage: int, order: tuple[Instruction, ...]) -> _Position:
     """Index of every instruction of a stage, once it is known that F, B (or I) and W come in that order."""
     found: _Position = {}
+    nothing: dict[int, int] = {}
     for index, instruction in enumerate(order):
         kind, microbatch, chunk = _handed_on(instruction.kind), instruction.microbatch, instruction.chunk
-        if (kind, microbatch, chunk) in found:
+        row = found.get((kind, chunk))
+        if row is None:
+            row = found[kind, chunk] = {}
+        if microbatch in row:
             raise TraincastError(f"stage {stage} runs {name_of(instruction)} twice")
         before = None if kind == "F" else "F" if kind == "B" else "B"
-        if before is not None and (before, microbatch, chunk) not in found:
+        if before is not None and microbatch not in found.get((before, chunk), nothing):
             raise TraincastError(f"stage {stage} runs {name_of(instruction)} before its {before}")
-        found[kind, microbatch, chunk] = index
+        row[microbatch] = index
     return found
 
 
@@ -89,58 +98,96 @@ def _handed_on(kind: Pass) -> str:
 def _stage_links(
     stage: int, positions: tuple[_Position, ...], order: tuple[Instruction, ...], near: Mapping[Place, Neighbours]
 ) -> StageLinks:
-    sources: list[tuple[int, Way]] = []
-    targets: list[tuple[int, Way]] = []
-    for index, instruction in enumerate(order):
-        if instruction.kind == "W":
-            source = target = None
-        else:
-            around = near[stage, instruction.chunk]
-            ends = (around.before, around.after)
-            source, target = ends if instruction.kind == "F" else ends[::-1]
-        sources.append(_peer(stage, positions, instruction, source))
-        targets.append(_peer(stage, positions, instruction, target))
-        if source is not None and source.way == 0 and sources[-1][0] > index:
-            needed = order[sources[-1][0]]
-            raise TraincastError(f"stage {stage} runs {name_of(instruction)} before {name_of(needed)}")
     keys = tuple(sorted({(i.kind, i.chunk) for i in order}))
+    peers = [_peers(stage, positions, key, near) for key in keys]
     place = {key: index for index, key in enumerate(keys)}
+    key = tuple([place[i.kind, i.chunk] for i in order])
+    microbatch, kind = np.array([i.microbatch for i in order], dtype=np.int64), np.array(key, dtype=np.int64)
+    found = np.full((2, len(order)), NONE)
+    for k, ends in enumerate(peers):
+        mine = np.flatnonzero(kind == k)
+        for side, peer in zip(found, ends, strict=True):
+            side[mine] = peer.indices(microbatch[mine])
+    ways = np.array([[peer.way for peer in ends] for ends in peers], dtype=np.int64).reshape(-1, 2).T[:, kind]
+    needs = np.array([[peer.hop is not None for peer in ends] for ends in peers], dtype=bool).reshape(-1, 2).T[:, kind]
+    late = needs[0] & (ways[0] == 0) & (found[0] > np.arange(len(order)))
+    if late.any() or (needs & (found == NONE)).any():
+        raise _wrong(stage, order, [peers[k] for k in key])
+    found[ways == 0] = NONE
     return StageLinks(
         instructions=order,
-        source=tuple(index if way else NONE for index, way in sources),
-        target=tuple(index if way else NONE for index, way in targets),
-        source_way=tuple(way for _, way in sources),
-        target_way=tuple(way for _, way in targets),
+        source=tuple(found[0].tolist()),
+        target=tuple(found[1].tolist()),
+        source_way=tuple(ways[0].tolist()),
+        target_way=tuple(ways[1].tolist()),
         block_end=_run_ends([i.fused for i in order]),
         leave=_run_ends([i.joint for i in order]),
         last_gradient=_last_gradients(order, positions[stage]),
         keys=keys,
-        key=tuple(place[i.kind, i.chunk] for i in order),
+        key=key,
     )
 
 
-def _peer(stage: int, positions: tuple[_Position, ...], instruction: Instruction, hop: Hop | None) -> tuple[int, Way]:
-    """Index of the same pass of the microbatch at the hop's end, and the way there; NONE outside the model.
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """The other end of the messages of one kind of chunk: the same pass on the chunk `hop` leads to, by microbatch.
 
-    Where both ends lie on one stage the output is handed on in place: the order alone has to satisfy the need.
+    Without a hop there is none: the model ends. Where both ends lie on one stage (way 0) the output is handed on in
+    place: the order alone has to satisfy the need.
     """
-    if hop is None:
-        return NONE, 0
-    other, chunk = hop.place
-    try:
-        return positions[other][_handed_on(instruction.kind), instruction.microbatch, chunk], hop.way
-    except KeyError:
-        wanted = Instruction(instruction.kind, instruction.microbatch, chunk)
-        raise TraincastError(
-            f"stage {stage} runs {name_of(instruction)}, but stage {other} never runs {name_of(wanted)}"
-        ) from None
+
+    hop: Hop | None
+    row: Mapping[int, int]
+
+    @property
+    def way(self) -> Way:
+        """Way to the other end."""
+        return 0 if self.hop is None else self.hop.way
+
+    def indices(self, microbatch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Index of the same pass of each microbatch at the other end; NONE where there is none."""
+        last = int(max(microbatch.max(initial=0), max(self.row, default=0)))
+        table = np.full(last + 1, NONE)
+        table[list(self.row)] = list(self.row.values())
+        return table[microbatch]
+
+
+def _wrong(stage: int, order: Sequence[Instruction], peers: Sequence[tuple[_Peer, _Peer]]) -> TraincastError:
+    """The error of the first instruction whose other end is not there, or comes too late on the same stage."""
+    for index, (instruction, ends) in enumerate(zip(order, peers, strict=True)):
+        for hop, row in ((peer.hop, peer.row) for peer in ends):
+            found = row.get(instruction.microbatch)
+            if hop is not None and found is None:
+                wanted = name_of(Instruction(instruction.kind, instruction.microbatch, hop.place[1]))
+                what = f"but stage {hop.place[0]} never runs {wanted}"
+                return TraincastError(f"stage {stage} runs {name_of(instruction)}, {what}")
+            if hop is not None and found is not None and hop.way == 0 and row is ends[0].row and found > index:
+                return TraincastError(f"stage {stage} runs {name_of(instruction)} before {name_of(order[found])}")
+    raise AssertionError(f"stage {stage}: no instruction is wrong")
+
+
+def _peers(
+    stage: int, positions: tuple[_Position, ...], key: tuple[Pass, int], near: Mapping[Place, Neighbours]
+) -> tuple[_Peer, _Peer]:
+    """Where one kind of chunk gets its input from, and where its output goes."""
+    kind, chunk = key
+    if kind == "W":
+        return _Peer(None, {}), _Peer(None, {})
+    around = near[stage, chunk]
+    ends = (around.before, around.after) if kind == "F" else (around.after, around.before)
+
+    def peer(hop: Hop | None) -> _Peer:
+        return _Peer(hop, {} if hop is None else positions[hop.place[0]].get((_handed_on(kind), hop.place[1]), {}))
+
+    return peer(ends[0]), peer(ends[1])
 
 
 def _last_gradients(order: tuple[Instruction, ...], positions: _Position) -> dict[int, int]:
     """Chunk -> its last W, or its last B that no W follows up."""
     found: dict[int, int] = {}
+    nothing: dict[int, int] = {}
     for index, i in enumerate(order):
-        if i.kind == "W" or (i.kind == "B" and ("W", i.microbatch, i.chunk) not in positions):
+        if i.kind == "W" or (i.kind == "B" and i.microbatch not in positions.get(("W", i.chunk), nothing)):
             found[i.chunk] = index
     return found
 

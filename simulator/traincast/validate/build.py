@@ -6,7 +6,8 @@ from itertools import product
 from typing import TYPE_CHECKING, cast
 
 from traincast.recipe import Recipe, ScheduleName
-from traincast.validate.context import context_of_row, offloaded
+from traincast.validate.context import context_of_row, offloading_of_row
+from traincast.validate.inferred import as_stated_by_source
 from traincast.validate.rows import PublishedRow, RowSkippedError
 from traincast.validate.sharded import default_bucket, sharding_of_row, understood
 from traincast.validate.stack import messages_of_row, overlap_of_row, said, silent_fields
@@ -21,12 +22,11 @@ _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 _FFN_FACTOR = 4
 _LARGEST_MICROBATCH = 64
 
-INFERRED = {
-    ("vtrain_single", "recompute"): "recomputation is not stated by the source and taken as open: with full"
-    " recomputation these rows would run at up to 190 TFLOP/s, where the same stack reaches 143 on a wider model",
+_OTHER_WORK = {
+    "lora": "LoRA is not modelled: frozen weights have no gradients and no optimiser states",
+    "sft": "fine-tuning is not modelled: packed sequences attend to themselves only, and their lengths are not stated",
 }
-"""(family, column) that the table's makers filled from elsewhere, against what the rows themselves show. What a row
-leaves open, the forecast fills with the best that fits, as authors do, and says so."""
+"""What a row may measure in place of pre-training (column `unusual`), whose forecast would be one of something else."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ def refuse_unmodelled(row: PublishedRow) -> None:
     """Raises RowSkippedError for what traincast does not model yet."""
     from traincast.schedule import SCHEDULES
 
+    unusual = row.text("unusual")
     refusals = (
+        (unusual in _OTHER_WORK, _OTHER_WORK.get(unusual, "")),
         ((row.number("experts") or 0) > 1, "experts are not modelled yet"),
         (row.flag("mla") is True, "latent attention is not modelled yet"),
         (
@@ -88,10 +90,11 @@ def build_case(row: PublishedRow, profile: "Profile | None" = None) -> Case:
     Raises RowSkippedError where an essential lacks, ShapeError for a wrong shape.
     """
     refuse_unmodelled(row)
-    notes: list[str] = []
-    model = _model(row, notes)
-    mesh = _mesh(row)
-    candidates = tuple(_candidates(row, _Setting(model, mesh, profile), notes))
+    own, said_of_it = as_stated_by_source(row)
+    notes = list(said_of_it)
+    model = _model(own, notes)
+    mesh = _mesh(own)
+    candidates = tuple(_candidates(own, _Setting(model, mesh, profile), notes))
     if not candidates:
         raise RowSkippedError("no microbatch and no number of chunks that the shape allows")
     return Case(row, model, mesh, candidates, tuple(notes))
@@ -157,8 +160,6 @@ def _candidates(row: PublishedRow, setting: _Setting, notes: list[str]) -> Itera
     microbatches = _microbatches(row, base.global_batch, mesh.dp)
     chunks = _chunk_counts(row, model.layers, mesh.pp)
     modes = _recompute_modes(row)
-    if (reason := INFERRED.get((row.family, "recompute"))) is not None:
-        notes.append(reason)
     for microbatch, vpp, recompute in product(microbatches, chunks, modes):
         chosen: list[str] = []
         for name, value, choices in (
@@ -205,7 +206,7 @@ def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Re
         # the authors of zero bubble: steps roll, unless the optimiser was synchronised (Qi et al. 2023, section 4)
         post_validation=splits and "sync_optimizer" not in (row.text("remark"), row.text("unusual")),
         scatter_gather=True if scatter_gather is None else scatter_gather,
-        offload_activations=offloaded(row),
+        **offloading_of_row(row),
         **sharding_of_row(row, notes),
     )
     return replace(recipe, bucket_bytes=default_bucket(recipe))
@@ -240,8 +241,6 @@ def _chunk_counts(row: PublishedRow, layers: int, pp: int) -> tuple[int, ...]:
 
 
 def _recompute_modes(row: PublishedRow) -> tuple[str, ...]:
-    if (row.family, "recompute") in INFERRED:
-        return RECOMPUTE_MODES
     stated = row.text("recompute")
     return (stated,) if stated else RECOMPUTE_MODES
 

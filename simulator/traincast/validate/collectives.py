@@ -2,27 +2,31 @@
 
 Hardware, fabric and profile follow from a curve's own texts about GPU, network, counts and NCCL version; never from
 its times. A curve that a profile was fitted on is `fitted`, every other one with known hardware `scored`; spikes
-(slower than 1.3 times the next larger size) are shown and left out of scores.
+(slower than 1.3 times the next larger size) are shown and left out of scores. Whether intervals hold is counted with
+those of other sources than a curve's own (`coverage`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal
 
-from traincast.calibration.choice import profile_of
-from traincast.calibration.curves import Curve, CurvePoint, read_curves, unusable
-from traincast.calibration.network_model import Setting, launch_of, predicted_s, setting_of
+from traincast.calibration.conformal import source_of
+from traincast.calibration.curves import Curve, CurvePoint, unusable
+from traincast.calibration.network_model import Setting, launch_of, predicted_s
 from traincast.calibration.place import NoPlaceError
 from traincast.errors import TraincastError
-from traincast.profile import Profile, shipped_profiles
+from traincast.profile import Profile
+from traincast.validate.coverage import KINDS, unseen_interval
+from traincast.validate.curves import NCCL_TESTS as NCCL_TESTS
+from traincast.validate.curves import collective_files as collective_files
+from traincast.validate.curves import fitted_by, harness_of, kind_of, priced
+from traincast.validate.curves import read_collectives as read_collectives
+from traincast.validate.curves import without_launch as without_launch
 
 Status = Literal["scored", "fitted", "skipped"]
 LARGE_BYTES = 64 * 2**20
 """From here on bandwidth alone counts."""
-NCCL_TESTS = "nccl-tests"
 LEAST_SIZES = 8
 """Sizes of a curve from which on its mean error says something."""
 
@@ -30,7 +34,8 @@ LEAST_SIZES = 8
 @dataclass(frozen=True)
 class CollectiveScore:
     """One measured point. `how` is the algorithm and protocol that the forecast takes, `low_us` and `high_us` the
-    profile's interval (None without one)."""
+    profile's interval (None without one). `held`: whether the interval of all other sources holds the point, of a kind
+    (`inside` a node, `across` nodes)."""
 
     curve_id: str
     size_bytes: float
@@ -42,6 +47,8 @@ class CollectiveScore:
     how: str = ""
     low_us: float | None = None
     high_us: float | None = None
+    held: bool | None = None
+    kind: str = ""
 
     @property
     def error_pct(self) -> float | None:
@@ -72,7 +79,8 @@ class CurveScore:
     """One curve: its hardware and profile, and the errors of its points, spikes left out.
 
     `own_fabric`: the profile is that of the curve's fabric, not the nearest one. `harness`: what timed it
-    (nccl-tests, a runtime's table, a framework's kernel trace). `covered_pct`: share of points inside the interval.
+    (nccl-tests, a runtime's table, a framework's kernel trace). `covered_pct`: share of points inside the interval of
+    all other sources than `source`.
     """
 
     curve_id: str
@@ -91,6 +99,7 @@ class CurveScore:
     bias_pct: float | None
     covered_pct: float | None
     own_fabric: bool = True
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,20 +128,34 @@ class CollectiveReport:
     hardware: tuple[HardwareScore, ...]
 
     def overall(self) -> dict[str, object]:
-        """Medians over nccl-tests curves of at least 8 sizes, all of them and those that were not fitted."""
+        """Medians over nccl-tests curves of at least 8 sizes, all of them and those that were not fitted; how much of
+        what told no constant the intervals of all other sources hold, by points and as the mean over sources."""
         long = [c for c in self.curves if c.status != "skipped" and c.sizes >= LEAST_SIZES and c.harness == NCCL_TESTS]
         errors = [c.mean_abs_pct for c in long if c.mean_abs_pct is not None]
         held_out = [c.mean_abs_pct for c in long if c.mean_abs_pct is not None and c.status == "scored"]
-        inside = [row for row in self.rows if row.status == "scored" and row.low_us is not None]
         return {
             "curves": len(errors),
             "median_pct": median(errors) if errors else None,
             "scored_curves": len(held_out),
             "scored_median_pct": median(held_out) if held_out else None,
-            "covered_pct": _covered(inside),
+            "covered_pct": _covered(self._unseen()),
+            "covered_sources_pct": self._by_source(self._unseen()),
+            **{f"{kind}_sources_pct": self._by_source([r for r in self._unseen() if r.kind == kind]) for kind in KINDS},
             "points": sum(row.status != "skipped" for row in self.rows),
             "skipped_points": sum(row.status == "skipped" for row in self.rows),
         }
+
+    def _unseen(self) -> list[CollectiveScore]:
+        return [row for row in self.rows if row.status == "scored" and row.held is not None]
+
+    def _by_source(self, rows: Sequence[CollectiveScore]) -> float | None:
+        """Mean over sources of the share of their points that intervals hold [%]."""
+        source = {curve.curve_id: curve.source for curve in self.curves}
+        found: dict[str, list[CollectiveScore]] = {}
+        for row in rows:
+            found.setdefault(source[row.curve_id], []).append(row)
+        shares = [share for one in found.values() if (share := _covered(one)) is not None]
+        return fmean(shares) if shares else None
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON shows it."""
@@ -142,18 +165,6 @@ class CollectiveReport:
             "hardware": [asdict(one) for one in self.hardware],
             "overall": self.overall(),
         }
-
-
-def collective_files() -> tuple[Path, ...]:
-    """The measured collectives that come along."""
-    from traincast.catalog import data_dir
-
-    return (data_dir() / "calibration" / "measured" / "collectives.csv",)
-
-
-def read_collectives(paths: Iterable[Path]) -> tuple[Curve, ...]:
-    """The curves of all files. Raises DataError where one cannot be read or is none."""
-    return tuple(curve for path in paths for curve in read_curves(path))
 
 
 def validate_collectives(
@@ -170,22 +181,15 @@ def validate_collectives(
     return CollectiveReport(tuple(rows), tuple(scores), tuple(_hardware(scores, rows)))
 
 
-@cache
-def fitted_curves() -> dict[str, str]:
-    """Curve -> a profile that was fitted on it: a curve that any profile has seen is no test of another."""
-    return {curve: profile.name for profile in shipped_profiles() for curve in profile.fitted_curves}
-
-
 def _curve(curve: Curve) -> tuple[list[CollectiveScore], CurveScore]:
     try:
-        setting = setting_of(curve)
-        profile, note = profile_of(setting.place)
+        setting, profile, note = priced(curve)
         rows = [_point(setting, profile, point, note) for point in curve.points]
     except (NoPlaceError, TraincastError) as error:
         reason = error.message if isinstance(error, TraincastError) else str(error)
         rows = [_skipped(curve, point, reason) for point in curve.points]
         return rows, _curve_score(curve, ("", ""), "skipped", rows)
-    status: Status = "fitted" if curve.id in fitted_curves() else "scored"
+    status: Status = "fitted" if fitted_by(curve.id, profile) else "scored"
     score = _curve_score(curve, (setting.place.gpu.name, profile.name), status, rows)
     return rows, replace(score, own_fabric=note is None)
 
@@ -199,15 +203,18 @@ def _point(setting: Setting, profile: Profile, point: CurvePoint, note: str | No
     if unusable(point.size_bytes, point.time_us):
         return _skipped(curve, point, point.problem or "no figure")
     seconds, how = predicted_s(setting, point, profile)
-    fitted_by = fitted_curves().get(curve.id)
-    status: Status = "skipped" if point.problem else "fitted" if fitted_by else "scored"
-    reasons = [point.problem, f"profile {fitted_by} was fitted on this curve" if fitted_by else None]
+    told = fitted_by(curve.id, profile)
+    status: Status = "skipped" if point.problem else "fitted" if told else "scored"
+    reasons = [point.problem, f"profile {told} was fitted on this curve" if told else None]
     reasons += [f"profile {profile.name}", note, *setting.notes]
     if not setting.launch:
         reasons.append(f"who launched is not told: {launch_of(setting, profile)}")
-    interval = profile.intervals.get("inside" if setting.place.span.nodes == 1 else "across")
-    known = note is None and _harness(curve.nccl) == NCCL_TESTS
-    band = interval.band(point.size_bytes) if interval and known else None
+    kind = kind_of(setting)
+    known = note is None and harness_of(curve) == NCCL_TESTS
+    interval = profile.intervals.get(kind) if known else None
+    unseen = unseen_interval(kind, source_of(curve.source), profile) if known else None
+    band = interval.band(point.size_bytes) if interval else None
+    other = unseen.band(point.size_bytes) if unseen else None
     return CollectiveScore(
         curve_id=curve.id,
         size_bytes=point.size_bytes,
@@ -219,6 +226,8 @@ def _point(setting: Setting, profile: Profile, point: CurvePoint, note: str | No
         how=how,
         low_us=seconds * 1e6 * band.low if band else None,
         high_us=seconds * 1e6 * band.high if band else None,
+        held=other.low <= point.time_us * 1e-6 / seconds <= other.high if other else None,
+        kind=kind,
     )
 
 
@@ -231,7 +240,7 @@ def _curve_score(curve: Curve, priced: tuple[str, str], status: Status, rows: Se
         curve_id=curve.id,
         gpu=gpu or curve.gpu,
         profile=profile,
-        harness=_harness(curve.nccl),
+        harness=harness_of(curve),
         op=curve.op,
         ranks=curve.ranks,
         nodes=curve.nodes,
@@ -242,22 +251,15 @@ def _curve_score(curve: Curve, priced: tuple[str, str], status: Status, rows: Se
         large_mean_abs_pct=fmean(map(abs, large)) if large else None,
         worst_pct=max(errors, key=abs) if errors else None,
         bias_pct=fmean(errors) if errors else None,
-        covered_pct=_covered([row for row in used if row.low_us is not None]),
+        covered_pct=_covered(used),
+        source=source_of(curve.source),
     )
 
 
-def _harness(version: str) -> str:
-    """What timed a curve, as far as the text about NCCL's version tells."""
-    text = version.lower()
-    return "XLA table" if "xla" in text else "kernel trace" if "kineto" in text else NCCL_TESTS
-
-
 def _covered(rows: Sequence[CollectiveScore]) -> float | None:
-    """Share of points inside their intervals, in percent."""
-    if not rows:
-        return None
-    inside = sum(bool(row.low_us and row.high_us and row.low_us <= row.measured_us <= row.high_us) for row in rows)
-    return 100.0 * inside / len(rows)
+    """Share of the points with an interval that theirs holds, in percent; None where none has one."""
+    known = [row for row in rows if row.held is not None]
+    return 100.0 * sum(bool(row.held) for row in known) / len(known) if known else None
 
 
 def _hardware(curves: Sequence[CurveScore], rows: Sequence[CollectiveScore]) -> Iterator[HardwareScore]:
@@ -282,10 +284,5 @@ def _hardware(curves: Sequence[CurveScore], rows: Sequence[CollectiveScore]) -> 
             fitted_curves=len(fitted),
             fitted_median_pct=median(fitted) if fitted else None,
             worst_curve=worst.curve_id if worst else None,
-            covered_pct=_covered([row for row in points if row.low_us is not None]),
+            covered_pct=_covered(points),
         )
-
-
-def without_launch(curves: Iterable[Curve]) -> tuple[Curve, ...]:
-    """The same curves as a log that does not say who launched."""
-    return tuple(replace(curve, launch="") for curve in curves)

@@ -41,12 +41,15 @@ def _exchanges(model: "ModelShape", mesh: "Mesh", ulysses: int) -> bool:
     return mesh.cp % ulysses == 0 and (ulysses == 1 or (model.heads % ranks == 0 and model.kv_heads % ranks == 0))
 
 
-def offloaded(row: PublishedRow) -> float:
-    """Share of activations in the host's memory. Raises RowSkippedError where something else is offloaded."""
+def offloading_of_row(row: PublishedRow) -> dict[str, Any]:
+    """Fields of the recipe about what waits in the host's memory: the optimiser's states and their update, or a share
+    of activations. Raises RowSkippedError where something else is offloaded."""
     text = row.text("offload").lower()
     if text in ("", "none"):
-        return 0.0
+        return {}
+    if text == "optimizer":
+        return {"offload_states": "optimizer"}
     share = re.fullmatch(r"activations:(0(?:\.\d+)?|1(?:\.0+)?)", text)
     if share is None:
         raise RowSkippedError(f"offloading is not modelled yet: {text}")
-    return float(share[1])
+    return {"offload_activations": float(share[1])}

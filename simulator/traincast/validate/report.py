@@ -286,6 +286,7 @@ def _reason(error: Exception) -> str:
 
 
 def _score(one: Prepared, timed: Sequence[tuple[float, Option]]) -> RowScore:
+    from traincast.lower.recompute import repeated
     from traincast.model.flops import executed_flops
 
     seconds, best = min(timed, key=lambda pair: pair[0])
@@ -295,7 +296,7 @@ def _score(one: Prepared, timed: Sequence[tuple[float, Option]]) -> RowScore:
         seconds = layer_time(job)
     chosen = f"{', '.join(best.chosen)}: the best that fits" if best.chosen else ""
     batch = one.row.count("global_batch") or job.recipe.global_batch
-    flops = executed_flops(job.model, batch, job.recipe.sequence, job.recipe.recompute)
+    flops = executed_flops(job.model, batch, job.recipe.sequence, repeated(job))
     return RowScore(
         id=one.row.id,
         family=one.row.family,

@@ -11,6 +11,7 @@ from traincast.calibration.records import Imported, Problem, Record
 from traincast.errors import DataError
 
 _SUITE: Final = "traincast suite"
+_AGREE: Final = ("gpu", "nccl", "cuda", "torch", "driver", "backend", "world", "nodes", "mesh")
 
 
 def import_records(text: str, name: str) -> Imported:
@@ -58,13 +59,20 @@ def _wrong(record: Record) -> str | None:
 
 
 def _remarks(entries: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Problem]:
-    """Notes from the lines that are no records: reasons for what was left out (counted), and judgements."""
+    """Notes from the lines that are no records: reasons for what was left out (counted), and judgements.
+
+    What a run left out and one that went on in its file (`--resume`) has measured is not left out.
+    """
     notes: list[Problem] = []
+    measured = _measured(entries)
+    run: Mapping[str, Any] = {}
     skipped: Counter[str] = Counter()
     first: dict[str, int] = {}
     open_run: int | None = None
     for number, entry in entries:
         if entry["kind"] == "skipped":
+            if measured.get((_machine(run), str(entry.get("item"))), 0) > number:
+                continue
             why = printable(str(entry.get("why", "no reason given")), 160)
             skipped[why] += 1
             first.setdefault(why, number)
@@ -75,8 +83,26 @@ def _remarks(entries: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Problem]:
                 what = one.get("what", "") if isinstance(one, dict) else one
                 notes.append(Problem(number, printable(str(what), 300), "note"))
         elif entry["kind"] == "run":
+            run = entry
             open_run = number if str(entry.get("tool", "")).startswith(_SUITE) else None
     notes += [Problem(first[why], f"{count} left out: {why}", "note") for why, count in skipped.items()]
     if open_run is not None:
         notes.append(Problem(open_run, "this run has no end: it was interrupted; --resume goes on", "note"))
     return notes
+
+
+def _measured(entries: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[tuple[str, str], int]:
+    """The last line on which an item was measured, by machine."""
+    found: dict[tuple[str, str], int] = {}
+    run: Mapping[str, Any] = {}
+    for number, entry in entries:
+        if entry["kind"] == "run":
+            run = entry
+        elif entry["kind"] not in REMARKS and "item" in entry:
+            found[_machine(run), str(entry["item"])] = number
+    return found
+
+
+def _machine(run: Mapping[str, Any]) -> str:
+    """What a run and one that goes on in its file have in common (`calibration/suite/store.py`, AGREE)."""
+    return repr([run.get(name) for name in _AGREE])

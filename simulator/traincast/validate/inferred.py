@@ -1,0 +1,75 @@
+"""Columns that the makers of a table filled from elsewhere, and that its own rows contradict.
+
+`scenarios/published/inferred.yaml` names them by family and column, with the source and the reason. What is inferred is
+taken as not stated: the forecast fills it with the best that fits, as authors do, and the row says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from traincast.errors import DataError
+from traincast.validate.rows import COLUMNS, PublishedRow
+
+
+@dataclass(frozen=True)
+class Inference:
+    """One column of a family that is no statement of its source: where that was looked up, why it is not believed."""
+
+    column: str
+    source: str
+    reason: str
+
+
+def inferred_file() -> Path:
+    """The file that comes along."""
+    from traincast.catalog import data_dir
+
+    return data_dir() / "scenarios" / "published" / "inferred.yaml"
+
+
+@cache
+def load_inferences(path: Path) -> Mapping[str, tuple[Inference, ...]]:
+    """Inferences by family. Raises DataError for a file of another form or a column that no table has."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise DataError(
+            f"cannot be read: {reason}", where=str(path), fix="reinstall traincast with its data"
+        ) from error
+    except (YAMLError, UnicodeDecodeError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise DataError(f"is not YAML: {first}", where=str(path), fix="mend the line") from error
+    if not isinstance(found, dict):
+        raise DataError("is not a list of columns a family", where=str(path), fix="write 'family: {column: {...}}'")
+    return {str(family): tuple(_inferences(path, str(family), columns)) for family, columns in found.items()}
+
+
+def _inferences(path: Path, family: str, columns: object) -> list[Inference]:
+    found = []
+    for column, entry in columns.items() if isinstance(columns, dict) else ():
+        where = f"{path}: {family}.{column}"
+        if column not in COLUMNS:
+            raise DataError(f"no column {column!r}", where=where, fix="use a column of the published tables")
+        texts = entry if isinstance(entry, dict) else {}
+        if set(texts) != {"source", "reason"} or not all(isinstance(t, str) and t.strip() for t in texts.values()):
+            raise DataError("needs a source and a reason, and nothing else", where=where, fix="write both, as text")
+        found.append(Inference(column, *(" ".join(texts[name].split()) for name in ("source", "reason"))))
+    if not found:
+        raise DataError("names no column", where=f"{path}: {family}", fix="write 'column: {source: ..., reason: ...}'")
+    return found
+
+
+def as_stated_by_source(row: PublishedRow) -> tuple[PublishedRow, tuple[str, ...]]:
+    """The row without the cells that are inferences, and a note for each of these; most rows as they are."""
+    own = [one for one in load_inferences(inferred_file()).get(row.family, ()) if row.text(one.column)]
+    if not own:
+        return row, ()
+    cells = {**row.cells, **{one.column: "" for one in own}}
+    notes = tuple(f"{one.column} {row.text(one.column)} is inferred ({one.source}): {one.reason}" for one in own)
+    return replace(row, cells=cells), notes
