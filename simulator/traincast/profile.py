@@ -147,7 +147,8 @@ class Traits:
     `fused_casts`: casts to fp8 are part of the kernels in front of them (XLA), as in `model.operators.Block`.
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
-    `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient.
+    `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient; in memory 4 bytes a logit,
+    else `footprint.logit`.
     `shards_master`: what ZeRO-3 shards is the single-precision master copy itself, cast as it is gathered (FSDP), not a
     half-precision copy beside it (DeepSpeed). `flat_gradients`: an optimiser that nothing shards (ZeRO-0) makes one
     flat single-precision tensor of all gradients, beside such a copy of each (DeepSpeed's FP16_Optimizer).

@@ -191,3 +191,8 @@ def _unit_error(text: str, unit: str, dimension: str) -> UserError:
     alike = [known for known in UNITS[dimension] if known.lower() == unit.lower()]
     hint = f"did you mean {' or '.join(alike)}? " if alike else ""
     return UserError(f"unknown {_named(dimension)} unit {unit!r} in {text!r}", fix=hint + _form(dimension))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """ "1 stage", "2 stages", "1,024 GPUs": a number of things in words."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -181,3 +181,18 @@ def test_sharing_names_the_links(run, small):
     refused = run("predict", small, "--sharing", "ecmp", "--engine", "analytic")
     assert refused.code == 2
     assert "--engine des" in refused.err
+
+
+def test_the_job_that_was_asked_for_is_told_in_every_form(run, small):
+    """A result that is read later says what it is of: shape, batch and recipe, defaults filled in."""
+    job = json.loads(run("predict", small, "--set", "training.zero_stage=1", "--format", "json").out)["job"]
+    assert job["zero_stage"] == 1
+    assert {"tp", "cp", "pp", "dp", "vpp", "microbatch", "schedule", "recompute", "precision"} <= set(job)
+    assert job["microbatches"] * job["microbatch"] * job["dp"] == job["global_batch"]
+    table = run("predict", small).out
+    rows = list(csv.DictReader(io.StringIO(run("predict", small, "--format", "csv").out)))
+    told = {row["figure"]: row["value"] for row in rows}
+    for figure in ("parallelism", "batch", "recipe"):
+        assert told[figure] in table
+    assert told["parallelism"].startswith(f"tp {job['tp']}, cp {job['cp']}, pp {job['pp']}, dp {job['dp']}")
+    assert f"schedule {job['schedule']}, recompute {job['recompute']}" in told["recipe"]

@@ -53,3 +53,24 @@ def test_experts_are_dealt_along_ep_and_cut_along_etp():
 def test_layers_must_lie_on_the_stages():
     with pytest.raises(ShapeError, match="3 chunks"):
         holdings(Mesh(pp=2), ModelFacts(split=(1, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "last"), [("1f1b", (0,), (3,)), ("zb-v", (0,), (0,)), ("dualpipe", (0, 3), (0, 3))]
+)
+def test_ends_of_the_model_lie_where_the_schedule_puts_them(
+    schedule: str, first: tuple[int, ...], last: tuple[int, ...]
+) -> None:
+    """A V brings the head back to stage 0 (Qi et al. 2023, section 6); DualPipe has both ends on both (DeepSeek-V3)."""
+    from traincast.cli.mesh_schedule import parts_of_stages
+    from traincast.cli.mesh_tables import weights_table
+    from traincast.mesh.describe import Views, describe
+
+    mesh = Mesh(pp=4)
+    views = Views(model=ModelFacts(parts=parts_of_stages(schedule, 4, 1 if schedule == "1f1b" else 2)))
+    held = {row["name"]: tuple(row["on_stages"]) for row in describe(mesh, views)["weights"]}
+    assert (held["embedding"], held["head"], held["final norm"]) == (first, last, last)
+    assert held["norms"] == (0, 1, 2, 3)
+    words = {(0,): "first stage", (3,): "last stage", (0, 3): "first and last stages"}
+    shown = {row[0]: row[1] for row in weights_table(mesh, views).rows}
+    assert (shown["embedding"], shown["head"], shown["norms"]) == (words[first], words[last], "every stage")

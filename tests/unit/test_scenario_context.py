@@ -81,7 +81,12 @@ def test_replicated_key_value_heads_are_an_assumption(load):
             "set training.cp_kind: ulysses, or leave training.cp_ulysses out",
         ),
         ("  cp_inner: ring\n", "s.yaml:8:3", "cp_inner says nothing with cp_kind ring", "set training.cp_kind: usp"),
-        ("  offload_activations: 2.0\n", "s.yaml:8:3", "training.offload_activations is 2.0", "give a number from 0 to 1"),
+        (
+            "  offload_activations: 2.0\n",
+            "s.yaml:8:3",
+            "training.offload_activations is 2.0",
+            "give a number from 0 to 1",
+        ),
         (
             "  attention: unfused\n",
             "s.yaml:8:3",

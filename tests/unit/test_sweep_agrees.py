@@ -127,7 +127,17 @@ def test_the_event_engine_confirms_the_fastest(file: Path) -> None:
 def test_processes_change_nothing(file: Path) -> None:
     base, shapes, _ = _swept(file)
     few = shapes[::2]
-    assert evaluate_shapes(base, few, options=Options(processes=2)) == evaluate_shapes(base, few)
+    assert evaluate_shapes(base, few, options=Options(2, top=2)) == evaluate_shapes(base, few, options=Options(top=2))
+
+
+def test_rows_are_told_as_they_come(file: Path) -> None:
+    """So that what an interrupted sweep has written is worth resuming."""
+    base, shapes, _ = _swept(file)
+    few, told = [shape for shape in shapes if shape.vpp == 1], list[int]()
+    found = evaluate_shapes(base, few, options=Options(tell=lambda rows: told.append(len(rows))))
+    assert len(told) > 1
+    assert told == sorted(told)
+    assert told[0] < told[-1] == len(found.ranked)
 
 
 def test_the_screen_keeps_the_fastest(file: Path) -> None:

@@ -123,3 +123,9 @@ def test_a_printed_bandwidth_size_and_count_read_back(value: float) -> None:
     assert units.parse_size(units.format_size(value)) == pytest.approx(value, rel=5.1e-3)
     assert units.parse_rate(units.format_rate(value)) == pytest.approx(value, rel=5.1e-3)
     assert units.parse_quantity(units.format_count(value), "count") == pytest.approx(value, rel=5.1e-4)
+
+
+def test_one_of_a_thing_is_not_many() -> None:
+    assert units.counted(1, "stage") == "1 stage"
+    assert units.counted(2, "microbatch", "microbatches") == "2 microbatches"
+    assert units.counted(16384, "GPU") == "16,384 GPUs"

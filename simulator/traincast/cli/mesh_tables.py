@@ -16,7 +16,7 @@ from traincast.mesh import (
 )
 from traincast.mesh.describe import Views, axes_of, group_numbers, rank_columns
 from traincast.mesh.grid import Ints
-from traincast.mesh.holdings import holdings, weight_shares
+from traincast.mesh.holdings import end_stages, holdings, weight_shares
 from traincast.report.tables import Table
 
 _RANKS_A_GROUP = 16
@@ -84,7 +84,7 @@ def nodes_table(nodes: Ints, gpus_per_node: int, everything: bool) -> Table:
     for rank, node in enumerate(nodes.tolist()):
         ranks_of.setdefault(node, []).append(rank)
     rows = [(node, len(ranks), ranges_text(ranks)) for node, ranks in sorted(ranks_of.items())]
-    title = f"Placement on nodes of {gpus_per_node} GPUs"
+    title = f"Placement on nodes of {gpus_per_node} GPU{'s' if gpus_per_node != 1 else ''}"
     return _cut(title, ("node", "ranks", "which"), rows, everything)
 
 
@@ -189,10 +189,11 @@ def layers_text(chunks: Sequence[tuple[int, int]]) -> str:
 
 def weights_table(mesh: Mesh, views: Views) -> Table:
     """The share of each weight that a rank holds."""
+    ends = end_stages(mesh, views.model.parts)
     rows = [
         (
             weight.name,
-            {"every": "every stage", "first": "first stage", "last": "last stage"}[weight.stages],
+            "every stage" if weight.stages == "every" else _stages_text(ends[weight.stages], mesh.pp),
             weight.share,
             weight.split,
             weight.axis or None,
@@ -202,6 +203,13 @@ def weights_table(mesh: Mesh, views: Views) -> Table:
     ]
     columns = ("weight", "held on", "share of a rank", "cut by", "along", "local shape")
     return Table("What a rank holds", columns, tuple(rows))
+
+
+def _stages_text(stages: Sequence[int], pp: int) -> str:
+    """ "first stage", "last stage", or both where two copies of the model run in opposite directions."""
+    names = {0: "first", pp - 1: "last"} if pp > 1 else {0: "only"}
+    text = " and ".join(names.get(stage, str(stage)) for stage in stages)
+    return f"{text} stage{'s' if len(stages) > 1 else ''}"
 
 
 def _shape_text(shape: tuple[int, ...] | None) -> str | None:

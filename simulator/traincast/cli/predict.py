@@ -70,6 +70,7 @@ def predict(
     from traincast.degraded import forecast_with_losses
     from traincast.report.forecast_tables import forecast_tables
     from traincast.report.hash_table import hash_table
+    from traincast.report.job_text import job_of
     from traincast.scenario import load_scenario
 
     refuse_without_ecmp(sharing.value, ecmp_flows, ecmp_seed)
@@ -90,10 +91,11 @@ def predict(
             )
     if trace is not None:
         _write_trace(trace, outcome.run, outcome.scenario)
-    tables = forecast_tables(outcome)
+    tables = forecast_tables(outcome, loaded)
     if spread is not None and len(spread.seeds) > 1:
         tables = (tables[0], hash_table(spread), *tables[1:])
-    emit(outcome.as_dict() | {"ecmp": spread.as_dict() if spread else None}, tables, fmt, output)
+    payload = outcome.as_dict() | {"job": job_of(loaded), "ecmp": spread.as_dict() if spread else None}
+    emit(payload, tables, fmt, output)
 
 
 def parse_overrides(texts: Sequence[str]) -> list[tuple[str, str]]:

@@ -23,11 +23,11 @@ def schedules(
     fmt: FormatOption = None,
 ) -> None:
     """Draw every pipeline schedule as its paper prints it, beside its bubble and the activations it holds."""
-    from traincast.report.schedules import as_rows, draw_schedules, schedules_table
+    from traincast.report.schedules import as_dict, draw_schedules, schedules_table
     from traincast.schedule import PassTimes
 
     times = PassTimes(forward, input_gradient, weight_gradient, message)
-    figures, files = draw_schedules(stages, microbatches, times, folder)
-    for path in files:
+    drawing = draw_schedules(stages, microbatches, times, folder)
+    for path in drawing.files:
         remark(f"wrote {path}")
-    emit({"schedules": as_rows(figures)}, [schedules_table(figures)], fmt)
+    emit(as_dict(drawing), [schedules_table(drawing)], fmt)

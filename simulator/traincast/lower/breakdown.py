@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ from traincast.lower.program import LABELS, ClassResult, Floats, Label, Program,
 from traincast.lower.waits import OwnTimes, met_at_buckets_s, met_at_tail_s, met_s, own_times
 
 Seconds = Mapping[Label, float]
+
+ROUNDING: Final = 1e-13
+"""Share of a step that rounding of its sums may leave."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ def breakdown(program: Program, result: Result) -> Breakdown:
         tables.append(_label(program, index, owns, begin_s))
         tables[-1]["bubble"] += result.step_time_s - (own.times.finish_s - begin_s)
     weights = np.array([cls.ranks for cls in program.classes], dtype=np.float64)
-    seconds = np.array([[table[label] for label in LABELS] for table in tables])
+    seconds = settled(np.array([[table[label] for label in LABELS] for table in tables]), result.step_time_s)
+    tables = [dict(zip(LABELS, row, strict=True)) for row in seconds.tolist()]
     stages, p = np.array([cls.stage for cls in program.classes]), len(program.schedule)
     mean_s = _mean(seconds, weights)
     return Breakdown(
@@ -130,6 +135,14 @@ def _union(times: ClassResult, from_s: float) -> float:
     begin_s, end_s = begin_s[order], end_s[order]
     covered_s = np.append(from_s, np.maximum(np.maximum.accumulate(end_s), from_s))[: len(end_s)]
     return float(np.sum(np.maximum(end_s - np.maximum(begin_s, covered_s), 0.0)))
+
+
+def settled(seconds: Floats, step_time_s: float) -> Floats:
+    """Without what rounding leaves of a label that has no time: sums of a step's times are exact to some 1e-16 of it.
+
+    Anything larger stays, a negative above all.
+    """
+    return np.where(np.abs(seconds) <= ROUNDING * step_time_s, 0.0, seconds)
 
 
 def _mean(seconds: Floats, weights: Floats) -> Seconds:

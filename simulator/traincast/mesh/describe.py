@@ -8,7 +8,7 @@ import numpy as np
 
 from traincast.mesh.families import CommunicatorCount, Family, count_communicators, families_of, family_groups
 from traincast.mesh.grid import Ints
-from traincast.mesh.holdings import Holding, ModelFacts, holdings, weight_shares
+from traincast.mesh.holdings import Holding, ModelFacts, end_stages, holdings, weight_shares
 from traincast.mesh.mesh import DENSE_AXES, EXPERT_AXES, Mesh
 from traincast.mesh.placement import nodes_of_ranks, spreads, stage_hops
 from traincast.mesh.submesh import SubMesh
@@ -98,10 +98,19 @@ def describe(mesh: Mesh, views: Views) -> dict[str, Any]:
         "placement": _placement_payload(mesh, nodes, views),
         "communicators": communicators_payload(count_communicators(mesh, views.groups)),
         "sharding": None if views.sharding is None else sharding_payload(views.sharding),
-        "weights": [{**asdict(weight), "share": weight.share} for weight in weight_shares(mesh, views.model)],
+        "weights": _weights_payload(mesh, views.model),
         "warnings": list(views.warnings),
         "ranks": _ranks_payload(mesh, nodes, views),
     }
+
+
+def _weights_payload(mesh: Mesh, model: ModelFacts) -> list[dict[str, Any]]:
+    """`stages` says which end of the model a weight belongs to, `on_stages` the pipeline stages that hold it."""
+    ends, every = end_stages(mesh, model.parts), tuple(range(mesh.pp))
+    return [
+        {**asdict(weight), "share": weight.share, "on_stages": list(ends.get(weight.stages, every))}
+        for weight in weight_shares(mesh, model)
+    ]
 
 
 def _family_payload(mesh: Mesh, family: Family, views: Views) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def holdings(mesh: Mesh, model: ModelFacts) -> tuple[Holding, ...]:
     dense = mesh.coordinates()
     coordinates = {**dense, **(mesh.expert_coordinates() if model.experts else {})}
     parts = {weight.name: _part_numbers(weight, coordinates, mesh) for weight in shares}
-    ends = _ends(mesh, model.parts)
+    ends = end_stages(mesh, model.parts)
     held = []
     for rank, stage in enumerate(dense["pp"].tolist()):
         mine = {
@@ -134,8 +134,9 @@ def holdings(mesh: Mesh, model: ModelFacts) -> tuple[Holding, ...]:
     return tuple(held)
 
 
-def _ends(mesh: Mesh, parts: tuple[tuple[int, ...], ...] | None) -> dict[Stages, tuple[int, ...]]:
-    """Stages that hold the first and the last part of the model."""
+def end_stages(mesh: Mesh, parts: tuple[tuple[int, ...], ...] | None) -> dict[Stages, tuple[int, ...]]:
+    """Stages that hold the first and the last part of the model: both on stage 0 where it is folded in a V, on either
+    end where there are two copies in opposite directions."""
     if parts is None:
         return {"first": (0,), "last": (mesh.pp - 1,)}
     last = max(max(held) for held in parts)

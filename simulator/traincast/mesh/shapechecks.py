@@ -200,18 +200,22 @@ def _ragged_problems(shape: ShapeRequest, dp: int, batch: int) -> Iterator[Probl
     yield Problem(message, ", or ".join(fixes))
 
 
+def _are(m: int) -> str:
+    return "1 microbatch is" if m == 1 else f"{m} microbatches are"
+
+
 def _pipeline_problems(shape: ShapeRequest, dp: int, m: int) -> Iterator[Problem]:
     pp, step = shape.pp, shape.microbatch * dp
     if shape.in_groups and shape.vpp > 1 and pp > 1 and m % pp:
         fits = [p for p in range(2, pp) if m % p == 0 and (shape.layers or 0) % (p * shape.vpp) == 0]
         depths = [f"pp {fits[-1]}"] if fits else []
         yield Problem(
-            f"interleaving (vpp {shape.vpp}): {m} microbatches are not a multiple of pp {pp}",
+            f"interleaving (vpp {shape.vpp}): {_are(m)} not a multiple of pp {pp}",
             ", or ".join([f"global batch {either([n * step for n in near_multiples(m, pp)])}", *depths, "vpp 1"]),
         )
     elif m < pp:
         yield Problem(
-            f"{m} microbatches are fewer than pp {pp} stages, so some stages always wait",
+            f"{_are(m)} fewer than pp {pp} stages, so some stages always wait",
             f"global batch {pp * step} or more",
             "warning",
         )

@@ -4,20 +4,27 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from traincast.lower.program import LABELS
+from traincast.report.job_text import job_rows
 from traincast.report.tables import Cell, Table
+from traincast.units import counted
 
 if TYPE_CHECKING:
     from traincast.forecast import Forecast
     from traincast.lower.context_report import ContextReport
     from traincast.lower.touched import Degradation
+    from traincast.scenario import Scenario
 
 _GB, _GIB = 1e9, 2.0**30
 _SHOWN_STAGES = 4
+_HALF = "full attention matrix (SC21 eq. 3), of which causal flash attention executes about half"
 
 
-def forecast_tables(forecast: "Forecast") -> tuple[Table, ...]:
-    """Summary, published figure and defects where there are any, breakdown, traffic, memory, assumptions."""
-    tables = [summary_table(forecast)]
+def forecast_tables(forecast: "Forecast", scenario: "Scenario | None" = None) -> tuple[Table, ...]:
+    """Summary, published figure and defects where there are any, breakdown, traffic, memory, assumptions.
+
+    With its scenario the summary begins with the job that was asked for.
+    """
+    tables = [summary_table(forecast, scenario)]
     if forecast.published:
         tables.append(published_table(forecast, forecast.published))
     if forecast.degraded:
@@ -35,9 +42,17 @@ def forecast_tables(forecast: "Forecast") -> tuple[Table, ...]:
     return (*tables, Table("Assumptions", ("assumption",), assumptions))
 
 
-def summary_table(forecast: "Forecast") -> Table:
-    """Step time and rates, each with its unit and convention."""
-    return Table(f"Forecast: {forecast.scenario}", ("figure", "value", "unit", "remark"), tuple(_summary(forecast)))
+def summary_table(forecast: "Forecast", scenario: "Scenario | None" = None) -> Table:
+    """The job, step time and rates, each with its unit and convention."""
+    job = () if scenario is None else tuple(job_rows(scenario))
+    rows = (*_subject(forecast), *job, *_summary(forecast))
+    return Table(f"Forecast: {forecast.scenario}", ("figure", "value", "unit", "remark"), rows)
+
+
+def _subject(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
+    yield "model", forecast.model, None, None
+    yield "cluster", forecast.cluster, None, f"{counted(forecast.gpus, 'GPU')} in use"
+    yield "profile", forecast.profile, None, None
 
 
 def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
@@ -45,23 +60,20 @@ def _summary(forecast: "Forecast") -> Iterator[tuple[object, ...]]:
 
     rates, memory = forecast.rates, forecast.memory
     conventions = {
-        "hardware": "what the GPUs execute, recomputation included",
+        "hardware": f"forward, backward and what is recomputed, {_HALF}",
         "model": "forward and backward once, full attention matrix",
         "model_causal": "the same, causal attention at half",
     }
-    yield "model", forecast.model, None, None
-    yield "cluster", forecast.cluster, None, f"{forecast.gpus} GPUs in use"
-    yield "profile", forecast.profile, None, None
     yield "step time", _number(forecast.step_time_s), "s", f"{_engine_words(forecast)}"
     for name, meaning in conventions.items():
         yield f"rate per GPU, {name} FLOPs", _number(rates.tflops_per_gpu[name]), "TFLOP/s", meaning
     yield "aggregate rate, hardware FLOPs", _number(rates.aggregate_pflops), "PFLOP/s", None
     for name, share in (("MFU", rates.mfu), ("HFU", rates.hfu)):
-        counted = f"{'model' if name == 'MFU' else 'hardware'} FLOPs over the dense peak"
+        over = f"{'model' if name == 'MFU' else 'hardware'} FLOPs over the dense peak"
         if share is None:
-            yield name, None, "%", f"{counted}: above 100 %, as the full attention matrix is counted"
+            yield name, None, "%", f"{over}: above 100 %, so no share of it: they count the {_HALF}"
         else:
-            yield name, _number(100 * share), "%", counted
+            yield name, _number(100 * share), "%", over
     yield "tokens per GPU", _number(rates.tokens_per_s_per_gpu), "1/s", None
     found = forecast.interval
     if found is None:

@@ -10,7 +10,7 @@ from traincast.lower.program import Program, Result
 from traincast.report.bars import GROUP, MESSAGE, REDUCTION, Bar, bars, representative_pipeline, waits
 from traincast.schedule import PassTimes, ScheduleKey
 from traincast.schedule.placement import family
-from traincast.units import format_time
+from traincast.units import counted, format_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ _IDLE, _INK, _DEFAULT_HUE = "#eceff1", "#263238", "#90a4ae"
 _LANE, _COMPUTE_HEIGHT, _STRIP_HEIGHT = 1.0, 0.62, 0.14
 _NUMBER_WIDTH_SHARE = 0.011
 _LEGEND_COLUMNS = 8
-_MOST_BARS = 20_000
+MOST_BARS = 20_000
 _SUFFIXES = (".png", ".svg", ".pdf")
 _SCHEDULE_WORDS = {
     "none": "no pipeline",
@@ -76,8 +76,9 @@ def panel_of(forecast: "Forecast") -> Panel:
     idle = 100 * forecast.bubble.share_of_step
     name = family(name)
     title = (
-        f"{forecast.model}, {_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, "
-        f"{microbatches} microbatches, {format_time(forecast.step_time_s)} (idle {idle:.0f} %)"
+        f"{forecast.model}, {_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {counted(stages, 'stage')}, "
+        f"{counted(microbatches, 'microbatch', 'microbatches')}, {format_time(forecast.step_time_s)} "
+        f"(idle {idle:.0f} %)"
     )
     return Panel(title, forecast.run.program, forecast.run.result)
 
@@ -93,7 +94,8 @@ def schedule_panel(key: ScheduleKey, times: PassTimes, *, rolling: bool = False)
     of_chunks = f", {chunks} chunks a stage" if chunks > 1 else ""
     idle = 100 * (1 - microbatches * times.work_s / result.step_time_s) if result.step_time_s else 0.0
     title = (
-        f"{_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {stages} stages, {microbatches} microbatches, "
+        f"{_SCHEDULE_WORDS.get(name, name)}{of_chunks}: {counted(stages, 'stage')}, "
+        f"{counted(microbatches, 'microbatch', 'microbatches')}, "
         f"{format_time(result.step_time_s)} (idle {idle:.0f} %){', steps roll' if rolling else ''}"
     )
     return Panel(title, program, result)
@@ -145,7 +147,7 @@ def _check(panels: Sequence[Panel], path: Path) -> None:
     if path.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"{path} is no picture that can be drawn", fix=f"end it in {', '.join(_SUFFIXES)}")
     count = sum(len(order) for panel in panels for order in panel.program.schedule)
-    if count > _MOST_BARS:
+    if count > MOST_BARS:
         raise UsageError(
             f"a timeline of {count} passes is too fine to see",
             fix="lower training.global_batch or parallelism.pp with --set, or use predict --trace",

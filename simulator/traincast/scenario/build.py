@@ -23,6 +23,7 @@ from traincast.scenario.checks import recipe_problems, schedule_errors, shape_pr
 from traincast.scenario.cluster import open_cluster
 from traincast.scenario.context import check_context, context_fields, splits_blocks
 from traincast.scenario.fixes import Trials
+from traincast.scenario.idle import idle_keys
 from traincast.scenario.reshape import default_p2p
 from traincast.scenario.schema import (
     BALANCED,
@@ -85,6 +86,7 @@ def build(draft: Draft) -> Scenario:
     check_shard_groups(mesh, recipe, draft.places)
     assumptions += sharding_assumptions(section.training, mesh, recipe)
     assumptions += check_context(model, mesh, recipe, draft.places)
+    assumptions += idle_keys(draft.section, mesh, recipe, model.layers)
     if cluster.described:
         cluster = _sized(cluster, mesh, assumptions)
     return Scenario(

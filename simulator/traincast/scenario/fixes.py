@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from traincast.mesh import ShapeRequest, check_shape
 from traincast.mesh.wording import NUMBERS
@@ -56,8 +56,9 @@ class Trials:
         """The same with one value set."""
         dp_stated = self.dp_stated or name == "dp"
         schedule = value if name == "schedule" and value in SCHEDULES else self.schedule
-        asked = self.request if name == "schedule" else replace(self.request, **{_FIELDS[name]: int(value)})
-        if name == "schedule" or name == "vpp":
+        change: dict[str, Any] = {} if name == "schedule" else {_FIELDS[name]: int(value)}
+        asked = replace(self.request, **change)
+        if name in ("schedule", "vpp"):
             chunks = asked.vpp
             asked = replace(
                 asked,

@@ -7,6 +7,7 @@ from traincast.scenario.types import Scenario
 
 if TYPE_CHECKING:
     from traincast.lower.job import Part
+    from traincast.profile import Profile
     from traincast.topology import Cluster
 
 
@@ -33,6 +34,21 @@ def parts_of(scenario: Scenario, cluster: "Cluster") -> tuple[tuple["Part", ...]
                 note = f"profile {stated.name} was calibrated on {stated.gpu}, the cluster has {name}"
         else:
             profile, note = find_profile(name, None)
+            note = f"{note}{_others_text(name, profile)}" if note and scenario.profile_name is None else note
         parts.append(Part(load_catalog().gpu(name), profile))
         notes += [note] if note else []
     return tuple(parts), tuple(notes)
+
+
+def _others_text(gpu: str, chosen: "Profile") -> str:
+    """The other shipped profiles of a GPU with their stacks, to choose from."""
+    from traincast.profile import shipped_profiles
+
+    others = [
+        f"{one.name} ({', '.join(one.stacks)})"
+        for one in shipped_profiles()
+        if one.stacks and one.name != chosen.name and gpu in (one.gpu, *one.also_for)
+    ]
+    if not others:
+        return ""
+    return f"; the stack decides much, others with --set profile=NAME: {'; '.join(others)}"

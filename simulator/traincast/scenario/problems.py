@@ -77,7 +77,9 @@ def _number_fix(given: object, context: Mapping[str, Any], field: FieldInfo | No
         return f"give {number} from {low:g} to {high:g}"
     if high is not None and context.get("le") is not None:
         return f"give {high} or less"
-    return f"give {number} above {limits['gt']}" if "gt" in limits else f"give {number} of {limits.get('ge', 1)} or more"
+    return (
+        f"give {number} above {limits['gt']}" if "gt" in limits else f"give {number} of {limits.get('ge', 1)} or more"
+    )
 
 
 def _field(schema: type[BaseModel], local: Keys) -> FieldInfo | None:

@@ -88,6 +88,10 @@ def _mark(schedule: Schedule) -> str:
     return sha256(" ".join(words).encode()).hexdigest()[:12]
 
 
+def _counted(m: int) -> str:
+    return f"{m} microbatch{'es' if m != 1 else ''}"
+
+
 def _check(name: str, p: int, m: int, v: int) -> None:
     if name not in SCHEDULES:
         raise ShapeError(f"unknown schedule {name!r}", fix=f"use one of {', '.join(SCHEDULES)}")
@@ -103,16 +107,16 @@ def _check(name: str, p: int, m: int, v: int) -> None:
     if in_groups(name, v) and m % p:
         near = " or ".join(str(count) for count in (m // p * p, (m // p + 1) * p) if count)
         raise ShapeError(
-            f"interleaving needs microbatches that pp divides: {m} microbatches, pp={p}",
+            f"interleaving needs microbatches that pp divides: {_counted(m)}, pp={p}",
             fix=f"use {near} microbatches, or schedule 1f1b with vpp=1",
         )
     if name in ("dualpipe", "dualpipev") and m < 2 * p:
         raise ShapeError(
-            f"schedule {name} needs 2 pp microbatches or more: {m} microbatches, pp={p}",
+            f"schedule {name} needs 2 pp microbatches or more: {_counted(m)}, pp={p}",
             fix=f"use {2 * p} microbatches, or schedule zb-v",
         )
     if name == "dualpipe" and (p % 2 or m % 2):
         raise ShapeError(
-            f"schedule dualpipe needs even numbers of stages and microbatches: pp={p}, {m} microbatches",
+            f"schedule dualpipe needs even numbers of stages and microbatches: pp={p}, {_counted(m)}",
             fix=f"use pp={p + p % 2} and {m + m % 2} microbatches, or schedule dualpipev",
         )

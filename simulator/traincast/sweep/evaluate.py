@@ -85,8 +85,10 @@ def evaluate_shapes(
             advance(sized.too_big + len(sized.refusals))
         # neighbours that share a schedule share its graph in the recurrence
         fit.sort(key=partial(_graph, scenario))
-        for timed in run(_time, _screened(_cut(fit, _TIMED), rows, chosen.top)):
+        known = [resumed] * _AHEAD
+        for timed in run(_time, _screened(_cut(fit, _TIMED), rows, known, chosen.top)):
             rows += timed.rows
+            known.append(len(rows))
             screened += timed.screened
             refusals += timed.refusals
             chosen.tell(rows)
@@ -130,11 +132,14 @@ def _graph(scenario: "Scenario", shape: Shape) -> tuple[Any, ...]:
 
 
 def _screened(
-    parts: Sequence[tuple[Shape, ...]], rows: Sequence[SweepRow], top: int | None
+    parts: Sequence[tuple[Shape, ...]], rows: Sequence[SweepRow], known: Sequence[int], top: int | None
 ) -> Iterator[tuple[tuple[Shape, ...], int | None, tuple[float, ...]]]:
-    """Parts with the fastest steps known when their turn comes; `rows` grows meanwhile."""
-    for part in parts:
-        yield part, top, _fastest(rows, top)
+    """Parts with the fastest steps of all but the `_AHEAD` parts before them, whoever has run already.
+
+    `rows` and `known`, how many of them there were after each part, grow meanwhile.
+    """
+    for number, part in enumerate(parts):
+        yield part, top, _fastest(rows[: known[number]], top)
 
 
 def _fastest(rows: Sequence[SweepRow], top: int | None) -> tuple[float, ...]:
@@ -215,33 +220,25 @@ _Run = Callable[[Callable[[Prepared, Any], Any], Any], Iterator[Any]]
 @contextmanager
 def _workers(scenario: "Scenario", processes: int) -> Iterator[_Run]:
     """Runs a function on parts and gives what it finds in their order, never more than `_AHEAD` parts ahead."""
-    from collections import deque
-
-    def windowed(submit: Callable[[Any], Callable[[], Any]], parts: Any) -> Iterator[Any]:
-        waiting: deque[Callable[[], Any]] = deque()
-        for part in parts:
-            waiting.append(submit(part))
-            if len(waiting) == _AHEAD:
-                yield waiting.popleft()()
-        yield from (one() for one in waiting)
-
     if processes == 1:
         prepared = prepare(scenario)
-
-        def here(work: Callable[[Prepared, Any], Any], parts: Any) -> Iterator[Any]:
-            def submit(part: Any) -> Callable[[], Any]:
-                found = work(prepared, part)
-                return lambda: found
-
-            return windowed(submit, parts)
-
-        yield here
+        yield lambda work, parts: (work(prepared, part) for part in parts)
         return
-    from concurrent.futures import ProcessPoolExecutor
+    from collections import deque
+    from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing import get_context
 
     with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (scenario,)) as pool:
-        yield lambda work, parts: windowed(lambda part: pool.submit(_work, work, part).result, parts)
+
+        def shared(work: Callable[[Prepared, Any], Any], parts: Any) -> Iterator[Any]:
+            waiting: deque[Future[Any]] = deque()
+            for part in parts:
+                waiting.append(pool.submit(_work, work, part))
+                if len(waiting) == _AHEAD:
+                    yield waiting.popleft().result()
+            yield from (one.result() for one in waiting)
+
+        yield shared
 
 
 _here: list[Prepared] = []

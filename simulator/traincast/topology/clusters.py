@@ -53,7 +53,7 @@ def node_cluster(design: NodeDesign, nodes: int, catalog: Catalog | None = None)
     The name says what it is; `assumptions` lists what the design and the fabric assume.
     """
     parts = catalog or load_catalog()
-    name = f"{nodes} nodes of {design.name}"
+    name = f"{nodes} node{'s' if nodes != 1 else ''} of {design.name}"
     if design.nics == 0:
         return tree_cluster(name, design, nodes, None)
     notes: tuple[str, ...] = ()

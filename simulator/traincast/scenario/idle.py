@@ -1,0 +1,89 @@
+"""Keys that a scenario states although they cannot change its step: told, not refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from traincast.memory import leaving, sharding
+from traincast.mesh import Mesh
+from traincast.recipe import Recipe
+from traincast.scenario.schema import ScenarioSection
+from traincast.schedule import ScheduleKey
+
+
+def idle_keys(section: ScenarioSection, mesh: Mesh, recipe: Recipe, layers: int) -> tuple[str, ...]:
+    """An assumption for each key stated in the file, or by an option, that has no effect.
+
+    `section` is as stated, before defaults fill it. Values that ask for nothing (false, none) are passed over.
+    """
+    parts: tuple[tuple[str, Any], ...] = (("parallelism", section.parallelism), ("training", section.training))
+    stated = {
+        key: f"{name}.{key}"
+        for name, part in parts
+        for key in part.model_fields_set
+        if getattr(part, key) is not None and getattr(part, key) != "none"
+    }
+    rules = [*_of_tensors(mesh, recipe), *_of_replicas(mesh, recipe), *_of_pipeline(mesh, recipe)]
+    rules += [*_of_context(mesh, recipe), *_of_activations(mesh, recipe, layers)]
+    said: dict[str, str] = {}
+    for key, why in rules:
+        if key in stated and not (key in _OFF_SAYS_NOTHING and not getattr(recipe, key)):
+            said.setdefault(key, f"{stated[key]} has no effect: {why}")
+    return tuple(said.values())
+
+
+_OFF_SAYS_NOTHING = ("sequence_parallel", "overlap_dp", "overlap_params", "post_validation", "offload_activations")
+
+Reasons = Iterator[tuple[str, str]]
+"""(key, why it has no effect)"""
+
+
+def _of_tensors(mesh: Mesh, recipe: Recipe) -> Reasons:
+    if mesh.tp == 1:
+        yield "overlap_tp", "tp is 1"
+        yield "sequence_parallel", "tp is 1"
+    elif recipe.overlap_tp == "split" and not recipe.sequence_parallel:
+        yield "overlap_tp", "without sequence_parallel no collective is split, they overlap as with bulk"
+
+
+def _of_replicas(mesh: Mesh, recipe: Recipe) -> Reasons:
+    how = sharding(mesh, recipe)
+    if how.copies == 1:
+        why = "one replica reduces and gathers nothing"
+        yield from ((key, why) for key in ("overlap_dp", "overlap_params", "bucket", "reduce_dtype", "no_sync"))
+    if how.gathers == "pass" and how.reduces_each:
+        yield "bucket", "ZeRO-3 gathers and reduces layer by layer (prefetch_bucket sets another size)"
+    if recipe.zero_stage == 3:
+        yield "overlap_params", "ZeRO-3 gathers parameters before they are used, not behind the update"
+    elif how.gathers != "update":
+        yield "overlap_params", f"zero_stage {recipe.zero_stage} leaves no parameters to gather"
+
+
+def _of_pipeline(mesh: Mesh, recipe: Recipe) -> Reasons:
+    if mesh.pp == 1:
+        yield from ((key, "pp is 1") for key in ("p2p", "scatter_gather"))
+        if mesh.tp == 1:
+            yield "post_validation", "pp is 1"
+    elif mesh.tp == 1:
+        yield "scatter_gather", "tp is 1"
+    elif recipe.sequence_parallel:
+        yield "scatter_gather", "with sequence_parallel each rank holds and sends its own part"
+
+
+def _of_context(mesh: Mesh, recipe: Recipe) -> Reasons:
+    if mesh.cp > 1 and recipe.ulysses(mesh.cp) == 1:
+        yield "cp_inner", "cp_ulysses is 1, so no rank exchanges heads"
+
+
+def _of_activations(mesh: Mesh, recipe: Recipe, layers: int) -> Reasons:
+    every = recipe.recomputed.full_every
+    split = recipe.stage_layers
+    of_rank = max(sum(split[s :: mesh.pp]) for s in range(mesh.pp)) if split else -(-layers // mesh.pp)
+    if every > of_rank:
+        yield "recompute", f"a GPU holds {of_rank} layers, of which none is the {every}th"
+    if recipe.offload_activations == 0.0:
+        return
+    key: ScheduleKey = (recipe.schedule, mesh.pp, recipe.microbatches(mesh.dp), recipe.vpp)
+    if not any(any(stage) for stage in leaving(key)):
+        few = "no more than two passes run between a forward and its backward"
+        why = f"with pp {mesh.pp}, schedule {recipe.schedule}, {few}, so nothing is copied"
+        yield "offload_activations", why
