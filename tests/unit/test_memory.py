@@ -236,7 +236,7 @@ def test_a_remedy_is_a_shape_that_a_forecast_takes():
     least = estimate(replace(model, ffn_hidden=49152), Mesh(tp=8), recipe, A100).worst.total_bytes
     even = nearest_that_fits(replace(model, ffn_hidden=49152), mesh, recipe, 1.1 * least)
     assert even is not None
-    assert even.changes == ("tp 8 and dp 1",)
+    assert even.changes == ("tp 8", "dp 1")
     found = nearest_that_fits(model, mesh, recipe, 1.1 * least)
     assert found is None or not list(job_problems(model, found.mesh, found.recipe))
     assert [one.message for one in job_problems(model, Mesh(tp=8), recipe)] == [

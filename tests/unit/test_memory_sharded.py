@@ -155,3 +155,16 @@ def test_the_nearer_stage_comes_first() -> None:
         remedy = nearest_that_fits(LLAMA, Mesh(dp=8), recipe, needs[stage] / 0.92)
         assert remedy is not None
         assert remedy.changes == (f"zero_stage {stage}",)
+
+
+def test_a_remedy_names_each_setting_once() -> None:
+    """What is to be typed is the difference to the job, not the way that the search went."""
+    recipe = Recipe(global_batch=64, microbatch=8, sequence=8192, schedule="none")
+    remedy = nearest_that_fits(LLAMA, Mesh(dp=8), recipe, 80e9)
+    assert remedy is not None
+    names = [change.split()[0] for change in remedy.changes]
+    assert len(names) == len(set(names)) >= 2
+    for change in remedy.changes:
+        name, value = change.split()
+        after = getattr(remedy.mesh, name, None) or getattr(remedy.recipe, name)
+        assert str(after).lower() == value

@@ -17,7 +17,7 @@ from traincast.lower import Job, lower
 from traincast.lower.recompute import repeated
 from traincast.lower.seats import stage_memory_bytes
 from traincast.lower.unmodelled import refuse_unmodelled
-from traincast.memory import MemoryEstimate, Remedy, nearest_that_fits, overheads_of
+from traincast.memory import MemoryEstimate, nearest_that_fits, overheads_of
 from traincast.mesh import Mesh
 from traincast.model.flops import step_flops
 from traincast.plan.checkpoint import Storage, bytes_per_parameter, checkpoint
@@ -34,8 +34,6 @@ _INTERLEAVED: Final = 6
 """How many layouts with interleaved stages are tried."""
 
 _NEAREST: Final = "nearest that fits"
-_REMEDIES: Final = ("vpp", "microbatch", "recompute", "zero_stage", "sequence_parallel")
-
 _KEPT: Final = tuple(
     f"training.{key} not stated"
     for key in ("precision", "attention", "gradient_dtype", "p2p", "scatter_gather", "sequence")
@@ -290,16 +288,7 @@ def _refusal(one: _Candidate) -> str:
     largest = f"largest item {item} ({format_size(worst.items[item])})"
     told = f"does not fit: {need} of {limit} on stage {worst.stage}, {largest}"
     remedy = nearest_that_fits(job.model, job.mesh, job.recipe, min(stage_memory_bytes(job)), overheads_of(job.profile))
-    return told if remedy is None else f"{told}; {_NEAREST}: {_changes(job, remedy)}"
-
-
-def _changes(job: Job, remedy: Remedy) -> str:
-    """What a remedy changes about a job, each field once."""
-    fields = [
-        *((name, getattr(job.mesh, name), getattr(remedy.mesh, name)) for name in ("tp", "pp", "dp")),
-        *((name, getattr(job.recipe, name), getattr(remedy.recipe, name)) for name in _REMEDIES),
-    ]
-    return ", ".join(f"{name} {str(after).lower()}" for name, before, after in fields if before != after)
+    return told if remedy is None else f"{told}; {_NEAREST}: {', '.join(remedy.changes)}"
 
 
 def _with_alternative(row: StrategyRow, rows: Sequence[StrategyRow]) -> StrategyRow:
