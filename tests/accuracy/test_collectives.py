@@ -166,13 +166,31 @@ def test_shipped_intervals_are_those_of_the_held_out_logs(kind: str, sources: in
     unseen = intervals.unseen_sources(kind)
     assert unseen.sources == sources
     assert 0.70 <= unseen.sources_share <= 0.90
-    assert 0.70 <= unseen.cases_share <= 0.92
     for profile in shipped_profiles():
         if profile.fabrics:
             shipped = profile.intervals[kind]
             assert (shipped.rows, shipped.how) == (made.rows, made.how), profile.name
             for one, other in zip(shipped.bands, made.bands, strict=True):
                 assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=2e-3), profile.name
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            "inside",
+            marks=pytest.mark.xfail(
+                reason="90.4 %: each source weighs the same, and those of many points lie well inside",
+                raises=AssertionError,
+                strict=True,
+            ),
+        ),
+        "across",
+    ],
+)
+def test_intervals_hold_points_of_sources_that_they_have_not_seen(kind: str) -> None:
+    """By points, 70 to 90 % of each kind: 75.1 % across nodes."""
+    assert 0.70 <= script("fit_intervals").unseen_sources(kind).cases_share <= 0.90
 
 
 def check_fit(logs: ModuleType, name: str) -> None:

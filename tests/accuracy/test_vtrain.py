@@ -46,6 +46,12 @@ def test_the_best_shape_is_within_3_percent_of_the_measured_best(cluster: Family
     assert cluster.worst_regret_pct <= 3.0
 
 
+@pytest.mark.xfail(reason="0.69 on 39.1B, 0.97 on 3.6B: the same rows", strict=True)
+def test_the_shapes_of_each_model_are_in_order(cluster: FamilyScore) -> None:
+    assert cluster.worst_spearman_in_studies is not None
+    assert cluster.worst_spearman_in_studies >= 0.9
+
+
 @pytest.mark.slow
 def test_one_node_at_hidden_2048_is_within_10_percent() -> None:
     """7.2 %; five constants told by every twelfth row, which are not scored here."""

@@ -77,6 +77,17 @@ def test_two_ranks_forecast_the_all_reduce_of_three_and_four(rows):
     assert beyond(found) == []
 
 
+@pytest.mark.xfail(
+    reason="all-to-all 25 to 37 % fast, reduce-scatter up to 7: Gloo's copies, TCP's unfair shares are not modelled",
+    raises=AssertionError,
+    strict=True,
+)
+def test_two_ranks_forecast_every_collective_of_three_and_four(rows):
+    """What the loop shows without judging it, by the bar of the all-reduce."""
+    found = [row for row in rows if row["what"] in ("reduce_scatter", "all_gather", "alltoall")]
+    assert max(abs(row["error"]) for row in found) <= BARS["all_reduce"]
+
+
 def test_the_engine_forecasts_a_real_pipeline(rows):
     """1F1B with the message time of two ranks, under the discipline that the transport has: within 8 %."""
     assert beyond(judged(rows, "1F1B", 3)) == []

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from traincast.memory import MemoryJob, Overheads, StageMemory, estimate_job, nearest_that_fits, overheads_of, sharding
+from traincast.memory import (
+    MemoryEstimate,
+    MemoryJob,
+    Overheads,
+    StageMemory,
+    estimate_job,
+    nearest_that_fits,
+    overheads_of,
+    sharding,
+)
 from traincast.memory.states import gathered_bytes
 from traincast.mesh import Mesh
 from traincast.model import Grouping, gpt, layer_parameters, llama, stage_parameters
@@ -94,17 +103,28 @@ def test_states_on_the_host_leave_the_gpu() -> None:
     assert memory(Mesh(dp=8), zero_stage=1, offload_states="optimizer").gradients_bytes == 4 * WHOLE  # till the end
 
 
+def sc21_under_zero_3(gpus: int) -> MemoryEstimate:
+    """529.6B at microbatch 4 under DeepSpeed's ZeRO-3 on Selene."""
+    recipe = Recipe(4 * gpus, 4, 2048, "fp16", "full", "none", zero_stage=3, gradient_dtype="fp16")
+    recipe = replace(recipe, prefetch=1, prefetch_bytes=2 * 0.9 * 20480**2)
+    overheads = overheads_of(load_profile("a100-selene-megatron2021"))
+    return estimate_job(MemoryJob(gpt("530B", 20480, 105, 128), Mesh(dp=gpus), recipe, overheads), 80 * 2**30)
+
+
 @pytest.mark.parametrize(("gpus", "runs"), [(640, True), (560, False)])
 def test_530b_under_zero_3_needs_640_gpus_at_microbatch_4(gpus: int, runs: bool) -> None:
     """SC21, Table 2: on 560 GPUs it ran out of memory, so that it was run on 640. The two differ by 1.8 GiB of states,
     2 % of the GPU: below and above its 80 GiB, both of them called borderline."""
-    model, mesh = gpt("530B", 20480, 105, 128), Mesh(dp=gpus)
-    recipe = Recipe(4 * gpus, 4, 2048, "fp16", "full", "none", zero_stage=3, gradient_dtype="fp16")
-    recipe = replace(recipe, prefetch=1, prefetch_bytes=2 * 0.9 * 20480**2)
-    job = MemoryJob(model, mesh, recipe, overheads_of(load_profile("a100-selene-megatron2021")))
-    found = estimate_job(job, 80 * 2**30)
-    assert found.verdict == "borderline"
+    found = sc21_under_zero_3(gpus)
     assert (found.worst.total_bytes <= found.limit_bytes) == runs
+
+
+@pytest.mark.xfail(
+    reason="borderline on both, 78.5 and 80.3 GiB of 80: 1.8 GiB apart, the band is 5.6 wide", strict=True
+)
+@pytest.mark.parametrize(("gpus", "verdict"), [(640, "fits"), (560, "does not fit")])
+def test_530b_under_zero_3_is_told_apart_by_the_verdict(gpus: int, verdict: str) -> None:
+    assert sc21_under_zero_3(gpus).verdict == verdict
 
 
 def test_who_shares_what() -> None:

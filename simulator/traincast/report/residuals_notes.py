@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from traincast.errors import DataError, nearest_names
+from traincast.validate.beside import beside_tables, read_mapping
 
 if TYPE_CHECKING:
     from traincast.validate import FamilyScore
@@ -14,28 +15,15 @@ HALF_OF_THE_NULL = 0.5
 
 def notes_file() -> Path:
     """The file that comes along."""
-    from traincast.catalog import data_dir
-
-    return data_dir() / "scenarios" / "published" / "residual_notes.yaml"
+    return beside_tables("residual_notes.yaml")
 
 
 def load_notes(path: Path, families: Iterable[str]) -> Mapping[str, str]:
     """Text by family, on one line each. Raises DataError for a file of another form or a family that is not there."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise DataError(
-            f"cannot be read: {reason}", where=str(path), fix="reinstall traincast with its data"
-        ) from error
-    except (YAMLError, UnicodeDecodeError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise DataError(f"is not YAML: {first}", where=str(path), fix="mend the line") from error
-    if not isinstance(found, dict) or not all(isinstance(text, str) and text.strip() for text in found.values()):
-        raise DataError("is not a text a family", where=str(path), fix="write 'family: sentences'")
+    what, fix = "a text a family", "write 'family: sentences'"
+    found = read_mapping(path, what, fix)
+    if not all(isinstance(text, str) and text.strip() for text in found.values()):
+        raise DataError(f"is not {what}", where=str(path), fix=fix)
     known = tuple(families)
     for family in found:
         if family not in known:

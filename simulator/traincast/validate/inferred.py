@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from traincast.errors import DataError
+from traincast.validate.beside import beside_tables, read_mapping
 from traincast.validate.rows import COLUMNS, PublishedRow
 
 
@@ -24,29 +25,13 @@ class Inference:
 
 def inferred_file() -> Path:
     """The file that comes along."""
-    from traincast.catalog import data_dir
-
-    return data_dir() / "scenarios" / "published" / "inferred.yaml"
+    return beside_tables("inferred.yaml")
 
 
 @cache
 def load_inferences(path: Path) -> Mapping[str, tuple[Inference, ...]]:
     """Inferences by family. Raises DataError for a file of another form or a column that no table has."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise DataError(
-            f"cannot be read: {reason}", where=str(path), fix="reinstall traincast with its data"
-        ) from error
-    except (YAMLError, UnicodeDecodeError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise DataError(f"is not YAML: {first}", where=str(path), fix="mend the line") from error
-    if not isinstance(found, dict):
-        raise DataError("is not a list of columns a family", where=str(path), fix="write 'family: {column: {...}}'")
+    found = read_mapping(path, "a list of columns a family", "write 'family: {column: {...}}'")
     return {str(family): tuple(_inferences(path, str(family), columns)) for family, columns in found.items()}
 
 
