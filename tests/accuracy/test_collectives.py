@@ -4,12 +4,10 @@ The curves are calibration/measured/collectives.csv, each with its public source
 larger size) are left out. Figures in brackets are those of the day when a test was written.
 """
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from calibration_scripts import script
 
 from traincast.calibration.network_fit import PRIORS
 from traincast.profile import load_profile, shipped_profiles
@@ -21,18 +19,6 @@ from traincast.validate.collectives import (
     validate_collectives,
     without_launch,
 )
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "calibration"
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

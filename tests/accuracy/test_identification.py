@@ -1,26 +1,16 @@
 """The shipped constants are those that calibration/identify_a100.py finds, to 3 %."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from calibration_scripts import script
 
 from traincast.profile import load_profile
-
-SCRIPT = Path(__file__).resolve().parents[2] / "calibration" / "identify_a100.py"
 
 
 @pytest.fixture(scope="module")
 def identify() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("identify_a100", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("identify_a100")
 
 
 def agree(found: dict[str, float], profile: str) -> None:

@@ -1,15 +1,12 @@
 """The shipped constants of sharded stacks are those that calibration/identify_fsdp.py finds, to 3 %."""
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from calibration_scripts import script
 
 from traincast.profile import load_profile
 
-SCRIPT = Path(__file__).resolve().parents[2] / "calibration" / "identify_fsdp.py"
 PROFILES = {
     "foundry_a100": "a100-80gb-llmfoundry2023",
     "foundry_h100": "h100-80gb-llmfoundry2023",
@@ -23,13 +20,7 @@ PROFILES = {
 
 @pytest.fixture(scope="module")
 def identify() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("identify_fsdp", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("identify_fsdp")
 
 
 def agree(identify: ModuleType, step: str) -> None:

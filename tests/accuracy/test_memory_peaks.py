@@ -1,13 +1,11 @@
 """Peaks that published rows state, as their stacks report them, and rows that ran and must not be refused."""
 
-import importlib.util
 import statistics
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from calibration_scripts import script
 
 from traincast.memory import MemoryEstimate, MemoryJob, estimate_job, overheads_of, reported_peak
 from traincast.profile import load_profile
@@ -15,8 +13,6 @@ from traincast.validate import published_files, read_published
 from traincast.validate.build import build_case
 from traincast.validate.place import Place, place_of
 from traincast.validate.rows import PublishedRow, RowSkippedError
-
-SCRIPT = Path(__file__).resolve().parents[2] / "calibration" / "identify_footprint.py"
 
 # how many rows told nothing, and their mean error in percent when written; those of zero_bubble: test_zero_bubble.py
 PEAKS = {"bloom": (28, 3.6), "mlperf": (9, 0.6), "torchao": (4, 8.3), "torchtitan": (7, 11.2)}
@@ -57,13 +53,7 @@ def rows() -> tuple[PublishedRow, ...]:
 
 @pytest.fixture(scope="module")
 def identify() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("identify_footprint", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("identify_footprint")
 
 
 @pytest.fixture(scope="module")

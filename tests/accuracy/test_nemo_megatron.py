@@ -4,29 +4,19 @@ Rows: NVIDIA dgxc-benchmarking (two generations of recipes), NeMo's performance 
 Megatron-Bridge archive and Megatron-LM's Llama example (scenarios/published).
 """
 
-import importlib.util
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from calibration_scripts import script
 
 from traincast.profile import load_profile, shipped_profiles
 from traincast.validate import PublishedRow, RowScore, ValidationReport, published_files, read_published, validate_rows
 
-SCRIPT = Path(__file__).resolve().parents[2] / "calibration" / "identify_h100.py"
-
 
 @pytest.fixture(scope="module")
 def identify() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("identify_h100", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("identify_h100")
 
 
 def test_products_alone_tell_what_whole_steps_do(identify: ModuleType) -> None:

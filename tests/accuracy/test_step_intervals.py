@@ -1,31 +1,23 @@
 """The intervals of whole steps hold studies that they were not made of."""
 
 import csv
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from calibration_scripts import script
 
 from traincast.calibration.conformal import Residual
 from traincast.profile import load_profile, shipped_profiles
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "calibration" / "fit_intervals.py"
 REPORT = ROOT / "reports" / "validation" / "residuals.csv"
 """Every published row beside its forecast, as `traincast validate` last wrote it."""
 
 
 @pytest.fixture(scope="module")
 def intervals() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fit_intervals", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script("fit_intervals")
 
 
 @pytest.fixture(scope="module")
