@@ -25,7 +25,7 @@ def rows(checkout):
     if idle_share() < 0.7:
         pytest.skip("the machine is busy: the clock would tell about others")
     found = run_loop(checkout)
-    return found if not beyond(found) else run_loop(checkout)
+    return run_loop(checkout) if beyond(found) or untold(found) else found
 
 
 def idle_share(seconds=2.0):
@@ -62,6 +62,27 @@ def beyond(rows):
     ]
 
 
+def untold(rows):
+    """Pairs of pipelines whose clock does not tell the disciplines apart: (ranks, measured share, forecast share).
+
+    The share is blocking over async - 1; a pair was measured within seconds, so what else the machine did meanwhile
+    lengthens both. Told apart: the measured share is nearer to the forecast's than to none at all.
+    """
+    found = {}
+    for row in rows:
+        if row["what"].startswith("1F1B") and row["shown_only"] is None:
+            discipline = row["what"].split()[1].rstrip(",")
+            found.setdefault((row["ranks"], row["size_bytes"]), {})[discipline] = row
+    shares = []
+    for (ranks, _), pair in found.items():
+        if len(pair) == 2:
+            measured, forecast = (
+                pair["blocking"][key] / pair["async"][key] - 1 for key in ("measured_s", "forecast_s")
+            )
+            shares.append((ranks, measured, forecast))
+    return [(ranks, measured, forecast) for ranks, measured, forecast in shares if not measured > forecast / 2 > 0]
+
+
 def judged(rows, kind, least):
     """The judged rows of a kind; skips where too few were steady enough to say anything."""
     found = [row for row in rows if row["what"].startswith(kind) and row["shown_only"] is None]
@@ -94,10 +115,9 @@ def test_the_engine_forecasts_a_real_pipeline(rows):
 
 
 def test_the_clock_tells_the_transport_disciplines_apart(rows):
-    """A blocking exchange is not an asynchronous one: the engine is nearer under the right name."""
-    for row in judged(rows, "1F1B", 3):
-        other = row["other_s"] / row["measured_s"] - 1
-        assert abs(row["error"]) < abs(other), row["what"]
+    """A blocking exchange takes longer than an asynchronous one, by the clock as by the engine."""
+    judged(rows, "1F1B", 3)
+    assert untold(rows) == []
 
 
 def test_every_row_is_there_with_its_reason(rows):
