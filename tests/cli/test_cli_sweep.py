@@ -128,3 +128,28 @@ def test_context_ranks_and_schedules_are_axes(run, small):
     assert {row["schedule"] for row in rows} <= {"none", "1f1b", "gpipe"}
     assert {"1f1b", "gpipe"} <= {row["schedule"] for row in rows}
     assert all(int(row["tp"]) * int(row["cp"]) * int(row["pp"]) * int(row["dp"]) == 8 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("sets", "gpus"),
+    [
+        (("parallelism.tp=3", "training.global_batch=24"), 12),  # 16 heads; the stated sizes: tp 3 pp 2 dp 2
+        (("parallelism.tp=3", "parallelism.dp=null", "training.global_batch=24"), 6),  # no nodes: dp 1
+        (("parallelism.tp=3", "parallelism.dp=null", "cluster.nodes=2"), 16),
+    ],
+)
+def test_a_base_shape_that_cannot_be_is_swept_all_the_same(run, small, sets, gpus):
+    """A sweep asks for shapes: the file's own is only told to be none, and counts how many GPUs there are."""
+    outcome = run("sweep", small, *(word for one in sets for word in ("--set", one)), "--format", "json")
+    assert outcome.code == 0
+    assert "own shape cannot be, others are swept" in outcome.err
+    shapes = json.loads(outcome.out)["shapes"]
+    assert shapes
+    assert {one["tp"] * one["pp"] * one["dp"] for one in shapes} == {gpus}
+
+
+def test_a_batch_that_no_shape_divides_is_refused_as_the_file_stands(run, small):
+    """Where no shape at all can be, the message is that of `predict`."""
+    outcome = run("sweep", small, "--set", "parallelism.dp=3", "--set", "parallelism.tp=1", "--axis", "pp=1")
+    assert outcome.code == 2
+    assert "global batch 32 is not a multiple" in outcome.err

@@ -50,14 +50,15 @@ def sweep(
     """Evaluate every legal shape of a scenario that fits into memory; the fastest first, confirmed by the event
     engine."""
     from traincast.report.sweep_tables import sweep_table
-    from traincast.scenario import load_scenario
-    from traincast.sweep import Options, confirmed, enumerate_shapes, evaluate_shapes, parse_axes
+    from traincast.sweep import Options, confirmed, enumerate_shapes, evaluate_shapes, load_base, parse_axes
     from traincast.sweep.resume import read_rows
 
     form = chosen_format(fmt, output)
     if resume and (output is None or form == "table"):
         raise UsageError("there is no file to resume from", where="--resume", fix="name the .csv or .json with -o")
-    loaded = load_scenario(scenario, parse_overrides(overrides or ()))
+    loaded, refused = load_base(scenario, parse_overrides(overrides or ()))
+    if refused is not None:
+        remark(f"the scenario's own shape cannot be, others are swept: {refused}")
     shapes = enumerate_shapes(loaded, parse_axes(axis or ()))
     remark(f"{len(shapes)} legal shapes on {loaded.mesh.world} GPUs")
     known = read_rows(output, loaded, shapes) if resume and output is not None else {}

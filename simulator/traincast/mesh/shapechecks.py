@@ -172,7 +172,7 @@ def _sequence_problems(shape: ShapeRequest) -> Iterator[Problem]:
         spelled = f"cp {cp} * tp {tp} = {cp * tp}"
         yield Problem(
             f"sequence {sequence} is not a multiple of {spelled}, which sequence parallelism needs",
-            f"sequence {either(near_multiples(sequence, cp * tp))}, or no sequence parallelism",
+            f"sequence {either(near_multiples(sequence, cp * tp))}, or no sequence_parallel",
         )
 
 
