@@ -252,3 +252,14 @@ def test_chunks_follow_the_pipeline_order():
     assert chunk_layers(model, Mesh(pp=2), recipe, [7, 3]) == ((4, 3), (2, 1))
     with pytest.raises(ShapeError, match="3 entries hold 10 layers"):
         chunk_layers(model, Mesh(pp=2), recipe, [5, 3, 2])
+
+
+def test_every_nth_layer_of_fewer_is_no_recomputation():
+    """A rank that holds fewer than n layers recomputes none of them, and needs no room for it."""
+    model, mesh = gpt("plain", 4096, 24, 32), Mesh(tp=4, pp=2, dp=2)
+    none, rare, some = (
+        estimate(model, mesh, Recipe(global_batch=16, microbatch=2, sequence=2048, recompute=word), A100)
+        for word in ("none", "every_13th", "every_12th")
+    )
+    assert rare.per_stage == none.per_stage
+    assert some.worst.recompute_bytes > 0

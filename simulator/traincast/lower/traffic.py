@@ -58,8 +58,6 @@ def traffic(job: Job, books: CostBooks, spans: RankSpans) -> dict[str, AxisTraff
     for rank, count in zip(alike[1].tolist(), alike[2].tolist(), strict=True):
         own, share = spans.of(rank), count / (job.mesh.world // pp)
         for sent in stage_traffic(books.at(rank), int(stages[rank]), own):
-            if sent.family == "embedding":
-                continue
             entry = totals[AXIS_OF.get(sent.family, sent.family)]
             entry[0] += share * sent.calls
             entry[1] += share * sent.bytes_sent

@@ -1,6 +1,7 @@
 """Bytes on one GPU of every pipeline stage, itemised, and whether they fit."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from traincast.errors import ShapeError
@@ -82,13 +83,13 @@ def whole_layers(model: ModelShape, mesh: Mesh, recipe: Recipe) -> tuple[int, in
     """How many layers all ranks of a pipeline recompute whole, and how many they hold (twice the model's where two
     copies of it run)."""
     stages = chunk_layers(model, mesh, recipe)
-    what = recipe.recomputed
-    whole = sum(
-        what.full_layers(layers, before)
-        for chunks in stages
-        for layers, before in zip(chunks, chunks_before(recipe, chunks), strict=True)
-    )
-    return whole, sum(map(sum, stages))
+    return sum(_whole(recipe, chunks) for chunks in stages), sum(map(sum, stages))
+
+
+def _whole(recipe: Recipe, chunks: Sequence[int]) -> int:
+    """How many layers of a stage are recomputed whole."""
+    pairs = zip(chunks, chunks_before(recipe, chunks), strict=True)
+    return sum(recipe.recomputed.full_layers(layers, before) for layers, before in pairs)
 
 
 def _verdict(total_bytes: float, limit_bytes: float) -> Verdict:
@@ -107,6 +108,8 @@ def _beyond(room: float, parts: Sequence[float]) -> list[float]:
 
 
 def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageMemory:
+    if job.recipe.recomputed.full_every and not _whole(job.recipe, chunks):  # every n-th layer, of fewer than n
+        job = replace(job, recipe=replace(job.recipe, recompute="none"))
     first, last = holds_ends(job, stage)
     held = stage_parameters(job.model, job.mesh.tp, sum(chunks), first=first, last=last)
     parameters, gradients, optimizer = state_bytes(job, held)
