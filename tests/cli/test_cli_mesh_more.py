@@ -224,3 +224,19 @@ def test_fixes_name_options(run, words: tuple[object, ...], said: str) -> None:
     done = run("mesh", *words)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
+
+
+def test_a_scenario_s_shards_and_heads_are_shown(run, small: Path) -> None:
+    """8 replicas that shard in fours; 4 context ranks, two of which exchange heads and two pass blocks."""
+    wide = ("--set", "training.attention=flash", "--set", "parallelism.tp=1", "--set", "parallelism.pp=1")
+    sets = (*wide, "--set", "parallelism.dp=8", "--set", "training.zero_stage=3", "--set", "training.fsdp_shard=4")
+    found = json.loads(run("mesh", "--scenario", small, *sets, "--format", "json").out)
+    assert found["sharding"]["groups"]["shard"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert found["sharding"]["groups"]["replicate"] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert found["context"] is None
+    assert "ZeRO-3 over dp" in run("mesh", "--scenario", small, *sets).out
+    kind = ("training.cp_kind=usp", "training.cp_ulysses=2")
+    sets = (*wide, "--set", "parallelism.cp=4", "--set", "parallelism.dp=1", *(w for k in kind for w in ("--set", k)))
+    found = json.loads(run("mesh", "--scenario", small, *sets, "--format", "json").out)
+    assert found["context"]["groups"] == {"ring": [[0, 2], [1, 3]], "heads": [[0, 1], [2, 3]]}
+    assert found["sharding"] is None

@@ -51,6 +51,7 @@ def on_cluster(subject: Subject, name: str) -> Subject:
 def of_scenario(name: str, overrides: list[tuple[str, str]], cluster: str | None) -> Subject:
     """Mesh, cluster and job of a scenario; `cluster` takes the place of its own."""
     from traincast.forecast import prepare
+    from traincast.lower.submeshes import context_mesh, sharding_mesh
     from traincast.mesh.describe import Views
     from traincast.plan import nodes_of, wiring_of
 
@@ -64,6 +65,9 @@ def of_scenario(name: str, overrides: list[tuple[str, str]], cluster: str | None
         model=_facts(loaded),
         interleaved=wiring.wraps,
         groups=wiring.groups,
+        sharding=sharding_mesh(job),
+        sharded_as=f"ZeRO-{job.recipe.zero_stage}",
+        context=context_mesh(job),
     )
     remark(f"{loaded.name}: {model.name} on {job.mesh.world} GPUs of {job.cluster.name}")
     return Subject(job.mesh, views, job.cluster, job, wiring)

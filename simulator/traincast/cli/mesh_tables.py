@@ -38,7 +38,10 @@ def mesh_tables(mesh: Mesh, views: Views, everything: bool) -> tuple[Table, ...]
         tables.append(hops_table(mesh, nodes, views.interleaved, everything))
     tables.append(communicators_table(mesh, views))
     if views.sharding is not None:
-        tables.append(sharding_table(views.sharding, everything))
+        usual = "HSDP" if len(views.sharding.dims) == 2 else "FSDP"
+        tables.append(submesh_table(views.sharded_as or usual, views.sharding, everything))
+    if views.context is not None:
+        tables.append(submesh_table("Heads and blocks", views.context, everything))
     if views.model.split is not None:
         tables.append(stages_table(mesh, views.model.split, views.model.parts))
     tables += [weights_table(mesh, views), ranks_table(mesh, views, None if everything else _ROWS)]
@@ -162,14 +165,14 @@ def communicators_table(mesh: Mesh, views: Views) -> Table:
     return Table("Communicators", columns, tuple(rows))
 
 
-def sharding_table(sharding: SubMesh, everything: bool) -> Table:
-    """The sub-mesh of FSDP or HSDP."""
+def submesh_table(name: str, sharding: SubMesh, everything: bool) -> Table:
+    """The groups along each dimension of a sub-mesh."""
     rows = []
     for dim in sharding.dims:
         groups = sharding.groups(dim)
         text, left_out = groups_text(groups, everything)
         rows.append((dim, groups.shape[1], len(groups), text, left_out))
-    title = f"{'HSDP' if len(sharding.dims) == 2 else 'FSDP'} over {' and '.join(sharding.axes)}"
+    title = f"{name} over {' and '.join(sharding.axes)}"
     return Table(title, ("dimension", "size", "groups", "ranks", "groups left out"), tuple(rows))
 
 

@@ -19,7 +19,8 @@ class Views:
     """What to describe beside the grid itself. `nodes` is the node of every rank; by default they are filled evenly.
 
     `groups` has the families whose groups the schedule makes otherwise than the mesh alone; with `interleaved` the last
-    stage sends on to the first.
+    stage sends on to the first. `sharding` are the ranks that share states (`sharded_as` says how), `context` those
+    that exchange heads and those that pass blocks round, where context-parallel groups do both.
     """
 
     gpus_per_node: int = 8
@@ -27,6 +28,8 @@ class Views:
     model: ModelFacts = field(default_factory=ModelFacts)
     interleaved: bool = False
     sharding: SubMesh | None = None
+    sharded_as: str = ""
+    context: SubMesh | None = None
     warnings: tuple[str, ...] = ()
     groups: Mapping[str, Ints] = field(default_factory=dict)
 
@@ -97,7 +100,8 @@ def describe(mesh: Mesh, views: Views) -> dict[str, Any]:
         "families": {family.name: _family_payload(mesh, family, views) for family in families},
         "placement": _placement_payload(mesh, nodes, views),
         "communicators": communicators_payload(count_communicators(mesh, views.groups)),
-        "sharding": None if views.sharding is None else sharding_payload(views.sharding),
+        "sharding": None if views.sharding is None else submesh_payload(views.sharding),
+        "context": None if views.context is None else submesh_payload(views.context),
         "weights": _weights_payload(mesh, views.model),
         "warnings": list(views.warnings),
         "ranks": _ranks_payload(mesh, nodes, views),
@@ -127,7 +131,7 @@ def _placement_payload(mesh: Mesh, nodes: Ints, views: Views) -> dict[str, Any]:
     }
 
 
-def sharding_payload(sharding: SubMesh) -> dict[str, Any]:
+def submesh_payload(sharding: SubMesh) -> dict[str, Any]:
     """Dimensions of a sub-mesh and the groups along each."""
     return {
         "cut_from": list(sharding.axes),
