@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from statistics import NormalDist
 
 from traincast.catalog import Gpu
@@ -78,14 +78,14 @@ class Machine:
             fixed_s=p["kernel.fixed"],
         )
 
-    @property
+    @cached_property
     def memory(self) -> MemoryConstants:
         """Constants of memory-bound kernels."""
         p = self.profile
         rate = self.gpu.memory_bandwidth_bytes_per_s * p["memory.efficiency"]
         return MemoryConstants(rate, p["kernel.fixed"])
 
-    @property
+    @cached_property
     def network(self) -> NetworkConstants:
         """Constants of collectives and messages."""
         p = self.profile
@@ -129,6 +129,12 @@ class Machine:
                 overlap=p["network.ring_overlap"],
             ),
         )
+
+
+@lru_cache(maxsize=64)
+def machine_of(gpu: Gpu, profile: Profile, precision: str, gpus_per_node: int, speed: float = 1.0) -> Machine:
+    """The machine of these; one object for equal ones, so that jobs share what is memoised for it."""
+    return Machine(gpu, profile, precision, gpus_per_node, speed)
 
 
 @lru_cache(maxsize=65536)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from traincast.lower.classes import ClassCosts, CostBooks
 from traincast.lower.context import context_labels, ring_positions
@@ -15,7 +16,7 @@ from traincast.lower.offload import host_seats
 from traincast.lower.pace import refine_by_layout
 from traincast.lower.program import Label, Program, RankClass
 from traincast.lower.rings import split_of
-from traincast.lower.seats import take_seats
+from traincast.lower.seats import Seats, take_seats
 from traincast.lower.sharded import in_passes, shard_group, sharding_of
 from traincast.lower.spans import RankSpans, rank_spans
 from traincast.lower.split import stage_times
@@ -27,6 +28,8 @@ from traincast.mesh.contextchecks import context_problems
 from traincast.mesh.problems import refuse
 from traincast.schedule import AUTOMATIC, Schedule, ScheduleKey, build_timed
 from traincast.schedule import build as build_schedule
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -62,22 +65,22 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     seats = take_seats(job, spans)
     books = CostBooks(job, chunk_parts(job), seats)
     groups = _rank_groups(job, spans)
-    stages = job.mesh.coordinates()["pp"]
     chosen = Contention() if contention is True else contention
     layout, paced = lay_out(job, spans, chosen) if chosen else None, False
-    if fold:
-        ids = np.column_stack([spans.ids, *([] if layout is None else [layout.cohorts.ids])])
-        for apart in (ring_positions(job), host_seats(job)):
-            ids = ids if apart is None else np.column_stack([ids, apart])
-        colours = np.column_stack([stages, seats.of_rank, ids])
-        classes = refine(np.unique(colours, axis=0, return_inverse=True)[1], groups.families())
+    if not fold:
+        classes = np.arange(job.mesh.world)
+        wiring = class_wiring(classes, groups)
+    else:
+        classes, wiring = _folded(job, spans, seats, groups, None if layout is None else layout.cohorts.ids)
         if layout is not None:
             classes, paced = refine_by_layout(classes, groups, layout, job, spans)
-    else:
-        classes = np.arange(job.mesh.world)
+            wiring = class_wiring(classes, groups)
+    stages = job.mesh.coordinates()["pp"]
     rank_classes = tuple(
-        _rank_class(wire, books, spans, context_labels(job.mesh, classes, wire.example_rank))
-        for wire in class_wiring(classes, groups)
+        _rank_class(
+            int(stages[wire.example_rank]), wire, books, spans, context_labels(job.mesh, classes, wire.example_rank)
+        )
+        for wire in wiring
     )
     key, schedule = _schedule(job, rank_classes)
     rolling = job.recipe.post_validation
@@ -85,6 +88,21 @@ def lower(job: Job, *, fold: bool = True, contention: bool | Contention = False)
     if layout is not None:
         program = with_sharing(program, classes, layout, books)
     return Lowered(job, program, books, spans, paced)
+
+
+def _folded(
+    job: Job, spans: RankSpans, seats: Seats, groups: RankGroups, cohorts: Ints | None
+) -> tuple[Ints, tuple[ClassWiring, ...]]:
+    """The class of every rank, and the wiring of the classes; once for jobs that nothing tells apart but what their
+    ranks run."""
+    further = [one for one in (cohorts, ring_positions(job), host_seats(job)) if one is not None]
+    key = (tuple(groups.tail_meets), seats.of_rank.tobytes(), *(one.tobytes() for one in further))
+    if key not in spans.folded:
+        colours = np.column_stack([job.mesh.coordinates()["pp"], seats.of_rank, spans.ids, *further])
+        classes = refine(np.unique(colours, axis=0, return_inverse=True)[1], groups.families())
+        spans.folded[key] = classes, class_wiring(classes, groups)
+    found: tuple[Ints, tuple[ClassWiring, ...]] = spans.folded[key]
+    return found
 
 
 def _schedule(job: Job, classes: Sequence[RankClass]) -> tuple[ScheduleKey, Schedule]:
@@ -124,8 +142,9 @@ def _rank_groups(job: Job, spans: RankSpans) -> RankGroups:
     )
 
 
-def _rank_class(wire: ClassWiring, books: CostBooks, spans: RankSpans, met: Mapping[int, Label]) -> RankClass:
-    stage = int(books.job.mesh.coordinates()["pp"][wire.example_rank])
+def _rank_class(
+    stage: int, wire: ClassWiring, books: CostBooks, spans: RankSpans, met: Mapping[int, Label]
+) -> RankClass:
     costs: ClassCosts = books.at(wire.example_rank).costs(stage, spans.of(wire.example_rank))
     tail = tuple(replace(op, meets=wire.tail_meets.get(op.name, ())) for op in costs.tail)
     # replicas that communicate inside passes wait for each other at each of them

@@ -62,10 +62,12 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
     labels: dict[Label, float] = {}
     marks: list[float] = []
     blocking, in_order = machine.profile.traits.launch_blocking, machine.profile.traits.one_connection
+    priced: dict[int, list[tuple[Operator, float, float]]] = {}  # alike layers are one object
     for segment in segments:
-        for op in segment.operators:
-            clocks.host += host_seconds(op, machine)
-            seconds = operator_seconds(op, machine, spans)
+        if id(segment) not in priced:
+            priced[id(segment)] = _priced(segment, machine, spans)
+        for op, host_s, seconds in priced[id(segment)]:
+            clocks.host += host_s
             if isinstance(op, Collective):
                 started = _communicate(replace(op, behind=0) if blocking else op, seconds, clocks)
                 clocks.launched = started if in_order else 0.0
@@ -81,6 +83,11 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
     end = max([clocks.compute, *(w[2] for w in clocks.waits), *clocks.copies.values()])
     _label_gap(end, clocks.waits, clocks, labels)
     return ChunkTime(end, labels, tuple(marks))
+
+
+def _priced(segment: Segment, machine: Machine, spans: Mapping[str, Span]) -> list[tuple[Operator, float, float]]:
+    """Operators with the time of the host and of the device [s]."""
+    return [(op, host_seconds(op, machine), operator_seconds(op, machine, spans)) for op in segment.operators]
 
 
 def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> float:
@@ -109,6 +116,13 @@ def _compute(seconds: float, phase: Phase, machine: Machine, clocks: _Clocks, la
 
     Returns when it starts.
     """
+    if not clocks.waits:
+        start = max(clocks.host, clocks.launched, clocks.compute)
+        if start > clocks.compute:
+            labels["host"] = labels.get("host", 0.0) + start - clocks.compute
+        clocks.compute = start + seconds
+        labels[phase] = labels.get(phase, 0.0) + seconds
+        return start
     due = tuple(w for w in clocks.waits if w[0] == 0)
     start = max([clocks.host, clocks.launched, clocks.compute, *(w[2] for w in due)])
     _label_gap(start, due if start > clocks.launched else clocks.waits, clocks, labels)

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from traincast.costs import Machine
+from traincast.costs import Machine, machine_of
 from traincast.costs.collectives import NetworkConstants, collective_seconds, message_seconds
 from traincast.costs.memory_bound import optimizer_seconds
 from traincast.lower.ahead import parameters_ahead_s, updated_bytes
@@ -17,7 +18,7 @@ from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
 from traincast.lower.ragged import last_job, mean_time
 from traincast.lower.rings import CONTEXT_FAMILIES
 from traincast.lower.seats import Networks, Seats
-from traincast.lower.sharded import family_of, pass_spans, sharding_of
+from traincast.lower.sharded import family_of, in_passes, pass_spans, sharding_of
 from traincast.lower.split import SEGMENTS
 from traincast.lower.stages import ChunkPart, first_forward_segments, forward_segments
 from traincast.model.parameters import (
@@ -56,10 +57,11 @@ class CostBook:
         """
         self.job = job
         self.parts = parts
-        self.machine = machine or Machine(job.gpu, job.profile, job.recipe.precision, job.cluster.gpus_per_node)
+        self.machine = machine or machine_of(job.gpu, job.profile, job.recipe.precision, job.cluster.gpus_per_node)
         self.networks = dict(networks)
         self.sharding = sharding_of(job)
-        self._times: dict[tuple[object, ...], ChunkTime] = {}
+        self._times = _times_of(_pass_key(job, self.machine))
+        self._costs: dict[tuple[object, ...], ClassCosts] = {}
         small = last_job(job)
         self.last = CostBook(small, parts, self.machine, networks) if small is not None else None
         """Costs of the last microbatch, where that is smaller than the others."""
@@ -101,17 +103,24 @@ class CostBook:
         return first - sum(self._time(forward_segments, part, spans).duration_s for part in parts)
 
     def costs(self, stage: int, spans: Mapping[str, Span]) -> ClassCosts:
-        """Costs of a class on `stage` whose groups have these spans."""
+        """Costs of a class on `stage` whose groups have these spans; stages that hold alike parts cost alike."""
         name, pp, v = self.job.recipe.schedule, self.job.mesh.pp, self.job.chunks
         around = neighbours(name, pp, v)
         kinds: tuple[Pass, ...] = ("F", "B", "I", "W") if name in SPLIT else ("F", "B")
+        parts = tuple(self.parts[index] for index in self.held(stage))
+        ways = tuple(way_out(kind, around[stage, chunk]) for chunk in range(len(parts)) for kind in ("F", "B"))
+        key = (stage if name in SPLIT else None, parts, ways, *spans.items())
+        if key in self._costs:
+            return self._costs[key]
+        times = {(kind, part): self.time(kind, part, spans) for part in set(parts) for kind in kinds}
+        sends = {way: self.message(way, spans) for way in (None, "next", "previous")}
         chunks: dict[ChunkKey, ChunkCost] = {}
-        for chunk, index in enumerate(parts_of(name, pp, v, stage)):
+        for chunk, part in enumerate(parts):
             for kind in kinds:
-                time = self.time(kind, self.parts[index], spans)
-                send_s = self.message(way_out(kind, around[stage, chunk]), spans)
-                chunks[kind, chunk] = self.of_pass(time, send_s)
-        return ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
+                send_s = sends[way_out(kind, around[stage, chunk])]
+                chunks[kind, chunk] = self.of_pass(times[kind, part], send_s)
+        self._costs[key] = ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
+        return self._costs[key]
 
     def of_pass(self, time: ChunkTime, send_s: float) -> ChunkCost:
         """Cost of a pass; in a pipeline with what the host takes to exchange and wait around it (`pass.fixed`)."""
@@ -245,6 +254,24 @@ class CostBook:
             ops.append(TailOp("parameters", "dp", self.first_gather_s(stage, spans)))
         ops.append(TailOp("step", "host", self.machine.profile["step.fixed"]))
         return tuple(ops)
+
+
+def _pass_key(job: Job, machine: Machine) -> tuple[object, ...]:
+    """All of a job that the time of a pass over given layers depends on, beside the spans of its groups.
+
+    Of a sweep's shapes many differ only in how often such a pass runs, and where.
+    """
+    mesh = job.mesh if job.mesh.cp > 1 else (job.mesh.tp, 1)
+    recipe = replace(job.recipe, global_batch=1, vpp=1, schedule="none", stage_layers=None)
+    how = sharding_of(job)
+    inside = (how, job.bucket_bytes) if in_passes(job) or how.gathers == "step" else ()
+    return (machine, job.profile, job.cluster, job.seat, job.model, mesh, recipe, *inside)
+
+
+@lru_cache(maxsize=256)
+def _times_of(key: tuple[object, ...]) -> dict[tuple[object, ...], ChunkTime]:
+    """Times of passes that are known already for a key (`_pass_key`), to be added to."""
+    return {}
 
 
 def way_out(kind: Pass, around: Neighbours) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from traincast.costs import Machine
+from traincast.costs import Machine, machine_of
 from traincast.costs.collectives import NetworkConstants
 from traincast.lower.job import Job
 from traincast.lower.spans import RankSpans
@@ -60,7 +60,7 @@ def take_seats(job: Job, spans: RankSpans) -> Seats:
 
 def _machine(job: Job, part: int, speed: float) -> Machine:
     one = job.parts[part]
-    return Machine(one.gpu, one.profile, job.recipe.precision, job.cluster.gpus_per_node, speed)
+    return machine_of(one.gpu, one.profile, job.recipe.precision, job.cluster.gpus_per_node, speed)
 
 
 def _met(part: Ints, spans: RankSpans) -> dict[str, Ints]:

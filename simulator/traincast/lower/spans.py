@@ -1,7 +1,9 @@
 """Spans of every group that a rank belongs to, as small integers, so that alike ranks can be found with NumPy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +33,8 @@ class RankSpans:
     table: tuple[Span, ...]
     groups: Mapping[str, Ints]
     """Group arrays (count, size) of mesh ranks per family; messages are (sender, receiver) pairs."""
+    folded: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """Classes of these ranks and their wiring, by what else tells ranks apart (`build.fold`)."""
 
     def of(self, rank: int) -> dict[str, Span]:
         """Spans of one rank by family."""
@@ -47,8 +51,15 @@ def rank_spans(
     how context-parallel groups are split.
 
     All groups of a family run at the same time and share links statically. Messages of one stage boundary run
-    together; those of different boundaries do not, so they are taken boundary by boundary.
+    together; those of different boundaries do not, so they are taken boundary by boundary. Equal questions get one
+    answer, which nobody may write to.
     """
+    kind = "1f1b" if not meets_itself(schedule) else "dualpipe" if chunks_of_model(schedule, 2) < 2 else "dualpipev"
+    return _rank_spans(mesh, cluster, kind, shard, context)
+
+
+@lru_cache(maxsize=64)
+def _rank_spans(mesh: Mesh, cluster: Cluster, schedule: str, shard: int | None, context: ContextSplit) -> RankSpans:
     ids = np.full((mesh.world, len(FAMILIES)), -1, dtype=np.int64)
     table: dict[Span, int] = {}
     groups: dict[str, Ints] = {

@@ -1,7 +1,7 @@
 """The itemised result: bytes of every stage, and the verdict."""
 
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Final, Literal
 
 Verdict = Literal["fits", "borderline", "does not fit"]
 
@@ -33,7 +33,7 @@ class StageMemory:
     @property
     def items(self) -> dict[str, float]:
         """Bytes by item."""
-        return {key.removesuffix("_bytes"): value for key, value in asdict(self).items() if key != "stage"}
+        return {name: getattr(self, field) for name, field in _ITEMS.items()}
 
     @property
     def states_bytes(self) -> float:
@@ -43,7 +43,7 @@ class StageMemory:
     @property
     def total_bytes(self) -> float:
         """All items together: what the driver shows (nvidia-smi)."""
-        return sum(self.items.values())
+        return float(sum(getattr(self, field) for field in _ITEMS.values()))
 
     @property
     def reserved_bytes(self) -> float:
@@ -60,6 +60,11 @@ class StageMemory:
         """The item that takes most."""
         items = self.items
         return max(items, key=items.__getitem__)
+
+
+_ITEMS: Final = {
+    field.name.removesuffix("_bytes"): field.name for field in fields(StageMemory) if field.name != "stage"
+}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Interleaved 1F1B: every rank holds v chunks of the model (SC21, section 2.2.2)."""
 
-from dataclasses import replace
-
 from traincast.schedule.passes import alternate, backwards, forwards, in_groups
 from traincast.schedule.types import Schedule
 
@@ -17,7 +15,7 @@ def interleaved(p: int, m: int, v: int) -> Schedule:
     """
     forward = in_groups(tuple(forwards(m, chunk) for chunk in range(v)), p)
     backward = in_groups(tuple(backwards(m, chunk) for chunk in reversed(range(v))), p)
-    fused = tuple(replace(instruction, fused=True) for instruction in forward)
+    fused = in_groups(tuple(forwards(m, chunk, fused=True) for chunk in range(v)), p)
     orders = []
     for stage in range(p):
         warm_up = min(2 * (p - stage - 1) + (v - 1) * p, m * v)

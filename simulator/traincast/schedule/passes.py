@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
+from itertools import chain
 
 from traincast.schedule.types import Instruction, Pass
 
 
-def forwards(m: int, chunk: int) -> tuple[Instruction, ...]:
+def forwards(m: int, chunk: int, *, fused: bool = False) -> tuple[Instruction, ...]:
     """Forward of microbatches 0..m-1 on one chunk."""
-    return _passes("F", m, chunk)
+    return _passes("F", m, chunk, fused)
 
 
 def backwards(m: int, chunk: int) -> tuple[Instruction, ...]:
@@ -26,8 +28,9 @@ def weight_gradients(m: int, chunk: int) -> tuple[Instruction, ...]:
     return _passes("W", m, chunk)
 
 
-def _passes(kind: Pass, m: int, chunk: int) -> tuple[Instruction, ...]:
-    return tuple(Instruction(kind, microbatch, chunk) for microbatch in range(m))
+@lru_cache(maxsize=1024)
+def _passes(kind: Pass, m: int, chunk: int, fused: bool = False) -> tuple[Instruction, ...]:
+    return tuple(Instruction(kind, microbatch, chunk, fused) for microbatch in range(m))
 
 
 def alternate(
@@ -35,16 +38,14 @@ def alternate(
 ) -> tuple[Instruction, ...]:
     """`warm_up` forwards, then one forward and one backward in turn, then the backwards that are left."""
     steady = zip(forward[warm_up:], backward, strict=False)
-    pairs = tuple(instruction for pair in steady for instruction in pair)
-    return forward[:warm_up] + pairs + backward[len(forward) - warm_up :]
+    return forward[:warm_up] + tuple(chain.from_iterable(steady)) + backward[len(forward) - warm_up :]
 
 
 def in_groups(chunks: tuple[tuple[Instruction, ...], ...], p: int) -> tuple[Instruction, ...]:
     """Instructions of all chunks in groups of p microbatches; a group passes every chunk before the next."""
     m = len(chunks[0])
-    return tuple(
-        instruction for first in range(0, m, p) for chunk in chunks for instruction in chunk[first : first + p]
-    )
+    runs = (one[first : first + p] for first in range(0, m, p) for one in chunks)
+    return tuple(chain.from_iterable(runs))
 
 
 def behind(

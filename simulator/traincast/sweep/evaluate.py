@@ -191,13 +191,14 @@ def _time(prepared: Prepared, ask: tuple[tuple[Shape, ...], int | None, tuple[fl
 def _rows(scenario: "Scenario", lowered: "Sequence[tuple[Shape, Job, Program]]") -> Iterator[SweepRow]:
     from traincast.analytic import evaluate_batch
     from traincast.plan.compared import over_limit
+    from traincast.schedule import AUTOMATIC
 
     if not lowered:
         return
     times = evaluate_batch([program for _, _, program in lowered])
     for (shape, job, program), seconds in zip(lowered, times.tolist(), strict=True):
-        # of the order that runs: what was sized before is the most that a search may hold
-        memory: MemoryEstimate = memory_of(job, program.schedule)
+        # of a search that what it found holds: what was sized before is the most that it may hold
+        memory: MemoryEstimate = memory_of(job, program.schedule if job.recipe.schedule in AUTOMATIC else None)
         rates = rates_of(job, seconds)
         yield SweepRow(
             shape=shape,
