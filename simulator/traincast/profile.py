@@ -99,6 +99,8 @@ DEFAULTS: Mapping[str, tuple[object, ...] | str] = {
     "overlap_tp": ("none", "bulk", "split"),
     "p2p": ("blocking", "async"),
     "gradient_dtype": ("fp32", "bf16", "fp16"),
+    "recompute": ("none", "selective", "full"),
+    "offload_states": ("none", "optimizer"),
     "bucket": "size",
 }
 """What a profile may say that its stack does where a row or a scenario is silent, by the scenario's name for it, and
@@ -137,11 +139,11 @@ class Traits:
     `nccl`: version family of the tuner's tables; `generation`: GPU generation of its caps, and of fp8 products
     (Hopper's need transposes). The others are fields of `model.operators.Block`, see there.
     `overlap_dp_in_pipeline`: gradient buckets may reduce during backward with more than one stage (SC21's scripts use
-    the overlapping DDP with one only).
-    `launch_blocking`: the host waits for every kernel before it issues the next one (CUDA_LAUNCH_BLOCKING=1), so that
-    nothing overlaps and each call's host time adds to its kernel's. `keeps_half_gradients`: half-precision gradients
-    stay beside single-precision ones for the whole step (DeepSpeed's bf16 optimiser). `nvls`: NVLink SHARP is used
-    where the hardware and this version of NCCL have it (NCCL_NVLS_ENABLE=0 turns it off).
+    the overlapping DDP with one only). `launch_blocking`: the host waits for every kernel before it issues the next one
+    (CUDA_LAUNCH_BLOCKING=1), so that nothing overlaps and each call's host time adds to its kernel's.
+    `keeps_half_gradients`: half-precision gradients stay beside single-precision ones for the whole step (DeepSpeed's
+    bf16 optimiser). `nvls`: NVLink SHARP is used where the hardware and this version of NCCL have it
+    (NCCL_NVLS_ENABLE=0 turns it off). `cp_by_block`: gathered keys and values, as `model.block.Context` has it.
     `early_stop`: recomputation ends with the last tensor that the backward pass reads (`lower.recompute`).
     `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
     `fused_casts`: casts to fp8 are part of the kernels in front of them (XLA), as in `model.operators.Block`.
@@ -166,6 +168,7 @@ class Traits:
     launch_blocking: bool = False
     keeps_half_gradients: bool = False
     nvls: bool = True
+    cp_by_block: bool = False
     early_stop: bool = False
     copies_gathered: bool = True
     fused_loss: bool = False

@@ -29,9 +29,18 @@ def burst() -> dict[str, RowScore]:
 
 def test_burst_engine_s_comparison(burst: dict[str, RowScore]) -> None:
     """Rings, heads and both on 1, 4 and 8 nodes of A800, 64K to 4M tokens; no constant was fitted on any of them (when
-    written: 9.9 % over 52 rows)."""
+    written: 6.3 % over 52 rows)."""
     assert len(burst) >= 52
-    assert mean_error_pct(list(burst.values())) <= 12.0
+    assert mean_error_pct(list(burst.values())) <= 8.0
+
+
+def test_rings_on_one_node(burst: dict[str, RowScore]) -> None:
+    """BurstEngine's and LoongTrain's rings, all recomputed and the optimiser on the host as their scripts say; the
+    update there is a sixth of the shortest step (when written: 1.5 % mean, none above 7 %)."""
+    found = [one for name, one in burst.items() if "1n_burst" in name or "1n_loongtrain" in name]
+    assert len(found) == 17
+    assert mean_error_pct(found) <= 4.0
+    assert max(abs(one.error_pct or 0.0) for one in found) <= 10.0
 
 
 def test_rings_by_node_up_to_four_million_tokens(burst: dict[str, RowScore]) -> None:
@@ -58,24 +67,23 @@ def test_rings_against_exchange_of_heads_come_in_the_measured_order(burst: dict[
     assert sum(right) >= 0.8 * len(right)
 
 
-@pytest.mark.xfail(strict=True, reason="26 %: what op:selective kept in these baselines is not known")
 def test_baselines_over_several_nodes(burst: dict[str, RowScore]) -> None:
-    """LoongTrain's rings and USP and DeepSpeed Ulysses on 32 GPUs, read as keeping the attention core's output. They
-    are slower than that, and LoongTrain's ring on the 14B twice as slow."""
+    """LoongTrain's rings and USP and DeepSpeed Ulysses on 32 GPUs, all recomputed as their scripts say (inferred.yaml;
+    when written: 11.7 %, of which LoongTrain's ring on the 14B is a third too fast)."""
     found = [burst[name] for name in burst if "_32_loongtrain" in name or "_32_ds" in name]
     assert mean_error_pct(found) <= 12.0
 
 
 def test_megatron_kwai_without_offload() -> None:
     """65B and 70B on up to 256 H800, with keys and values gathered over cp 4 in three of seven rows (when written:
-    9.3 %)."""
+    7.3 %)."""
     found = [one for one in scores("kwai_cp").values() if one.status == "scored"]
     assert len(found) == 7
-    assert mean_error_pct(found) <= 12.0
+    assert mean_error_pct(found) <= 10.0
 
 
 def test_megatron_kwai_with_activations_on_the_host() -> None:
-    """Rows without recomputation, 28 to 52 % of activations offloaded: shown, not scored (when written: 4.8 %)."""
+    """Rows without recomputation, 28 to 52 % of activations offloaded: shown, not scored (when written: 5.5 %)."""
     found = list(scores("kwai_cp", "kwai-0001", "kwai-0002", "kwai-0003", "kwai-0011").values())
     assert len(found) == 4
     assert mean_error_pct(found) <= 8.0
@@ -86,9 +94,9 @@ def test_nemo_long_sequences() -> None:
     assert mean_error_pct([one for one in scores("nemo_cp").values() if one.status == "scored"]) <= 12.0
 
 
-@pytest.mark.xfail(strict=True, reason="29 %: attention in pieces by rank, the slower the more ranks")
+@pytest.mark.xfail(strict=True, reason="23 %: attention slower than its kernel, on eight ranks much slower")
 def test_torchtitan_context_parallelism() -> None:
-    """As in residual_notes.yaml; `test_attention_of_torchtitan_slows_with_the_ranks` has the figures."""
+    """As in residual_notes.yaml; `test_attention_of_torchtitan_is_slower_than_its_kernel` has the figures."""
     found = scores("torchtitan", "titan-0005", "titan-0007", "titan-0017")
     assert mean_error_pct(list(found.values())) <= 12.0
 
@@ -97,16 +105,36 @@ CONTEXT_ROWS = {"titan-0015": 1, "titan-0005": 2, "titan-0017": 4, "titan-0007":
 """Rows of the 8B and the 405B on 32,768 tokens a GPU, by ranks that share a sequence."""
 
 
-def test_attention_of_torchtitan_slows_with_the_ranks() -> None:
-    """What these rows leave for attention is 0.35 of the peak at cp 1 and 2, 0.26 at cp 4 and 0.24 at cp 8 (forward;
-    when written: 0.35, 0.35, 0.26, 0.24). A card held to 500 W, as products at 0.66 of the H100's rate show, would run
-    it at one rate: scaled so, cp 2 comes out 15 % too slow and cp 8 17 % too fast."""
+def test_attention_of_torchtitan_is_slower_than_its_kernel() -> None:
+    """What these rows leave for attention, forward: FlashAttention-2 has 0.44 of the peak on a card of 700 W (when
+    written: 0.34, 0.36, 0.31 and 0.24 at cp 1, 2, 4 and 8). One rate meets all but the last: at 0.8 of the kernel's the
+    others are within 7 %. Products at 0.66, as those of the card are, would make cp 2 17 % too slow."""
     shares = {cp: attention_share(name) for name, cp in CONTEXT_ROWS.items()}
     assert shares[1] == pytest.approx(shares[2], rel=0.1)
-    assert shares[8] < shares[4] < 0.8 * shares[2]
-    scaled = attention_errors_pct(0.66)
-    assert scaled[2] >= 10.0
-    assert scaled[8] <= -10.0
+    assert shares[8] < shares[4] < shares[2]
+    common = attention_errors_pct(0.8)
+    assert max(abs(common[cp]) for cp in (1, 2, 4)) <= 10.0
+    assert common[8] <= -20.0
+    assert attention_errors_pct(0.66)[2] >= 10.0
+
+
+def test_unequal_work_is_not_what_slows_torchtitan_s_ranks() -> None:
+    """PyTorch balances causal work (`_cp_options.enable_load_balance`, on by default). Without it the last rank would
+    have 2 - 1/cp times its share: two ranks would be as much too slow as they are too fast."""
+    for name, cp in (("titan-0005", 2), ("titan-0017", 4)):
+        job, measured_s = prepared(name)
+        unequal = replace(job, recipe=replace(job.recipe, cp_balance=False))
+        assert evaluate(lower(unequal).program).step_time_s >= 1.1 * measured_s, cp
+
+
+def test_keys_repeated_for_every_query_head_are_most_of_what_torchtitan_sends() -> None:
+    """405B over four nodes: 16 query heads a rank share one key head, and torchtitan repeats it before the gather
+    (models/llama, repeat_kv): the forecast without that is 28.7 % too fast, with it 15.1 %."""
+    job, measured_s = prepared("titan-0017")
+    plain = replace(job.profile, traits=replace(job.profile.traits, cp_by_block=False))
+    once_s, repeated_s = (evaluate(lower(one).program).step_time_s for one in (replace(job, profile=plain), job))
+    assert once_s <= 0.75 * measured_s
+    assert 0.8 * measured_s <= repeated_s <= measured_s
 
 
 def attention_share(name: str) -> float:

@@ -19,15 +19,46 @@ def _report(family: str) -> ValidationReport:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> FamilyScore:
-    return _report("vtrain").families[0]
+def cluster_report() -> ValidationReport:
+    return _report("vtrain")
 
 
-def test_shapes_over_nodes_are_within_8_percent(cluster: FamilyScore) -> None:
-    """No row told a constant; 7.7 %, the null forecast 19.8 %."""
+@pytest.fixture(scope="module")
+def cluster(cluster_report: ValidationReport) -> FamilyScore:
+    return cluster_report.families[0]
+
+
+def test_shapes_over_nodes_are_within_7_percent(cluster: FamilyScore) -> None:
+    """No row told a constant; 6.4 %, the null forecast 19.8 %."""
     assert (cluster.scored, cluster.fitted) == (73, 0)
     assert cluster.mape_pct is not None
-    assert cluster.mape_pct <= 8.0
+    assert cluster.mape_pct <= 7.0
+
+
+def _mean_error_pct(report: ValidationReport, tp: str, hidden: str) -> float:
+    """Of the multi-node rows of one model at one tensor-parallel degree."""
+    chosen = {
+        r.id for r in read_published(published_files(), ["vtrain"]) if (r.text("tp"), r.text("hidden")) == (tp, hidden)
+    }
+    return fmean(abs(row.error_pct) for row in report.rows if row.id in chosen and row.error_pct is not None)
+
+
+def test_nodes_that_hold_one_group_each_are_within_3_percent(cluster_report: ValidationReport) -> None:
+    """39.1B at TP 8, PP 2 to 16, DP 4 to 32, microbatch 2 to 24: nothing is fitted, and none of the irregular rows is
+    among these; 1.5 % over 26 rows."""
+    assert _mean_error_pct(cluster_report, "8", "8192") <= 3.0
+
+
+def test_tensor_parallelism_over_two_nodes_is_within_6_percent(cluster_report: ValidationReport) -> None:
+    """3.6B at TP 16, microbatch 2 to 32: 2.3 % over five rows, with the NICs' rate by NCCL's account."""
+    assert _mean_error_pct(cluster_report, "16", "3072") <= 6.0
+
+
+def test_two_streams_on_a_nic_fill_each_others_pauses() -> None:
+    """1 - (1 - e)^2 of what one of them fills on DGX A100, where each GPU has a NIC (a100-80gb-sxm)."""
+    alone, two = load_profile("a100-80gb-sxm"), load_profile("a100-hdr4-megatron-deepspeed2022")
+    for name in ("network.one_efficiency", "message.efficiency"):
+        assert two[name] == pytest.approx(1.0 - (1.0 - alone[name]) ** 2, abs=1e-3)
 
 
 def test_shapes_over_nodes_are_in_order(cluster: FamilyScore) -> None:
@@ -37,7 +68,7 @@ def test_shapes_over_nodes_are_in_order(cluster: FamilyScore) -> None:
 
 
 @pytest.mark.xfail(
-    reason="16 % on 39.1B, and a rank correlation of 0.69 there: rows of TP 2 (all six) and some of TP 4 ran 10 to 35 "
+    reason="16 % on 39.1B, and a rank correlation of 0.79 there: rows of TP 2 (all six) and some of TP 4 ran 10 to 35 "
     "percent slower than neighbours of the same messages, without a pattern in batch, stages or bytes",
     strict=True,
 )
@@ -46,7 +77,7 @@ def test_the_best_shape_is_within_3_percent_of_the_measured_best(cluster: Family
     assert cluster.worst_regret_pct <= 3.0
 
 
-@pytest.mark.xfail(reason="0.69 on 39.1B, 0.97 on 3.6B: the same rows", strict=True)
+@pytest.mark.xfail(reason="0.79 on 39.1B, 0.97 on 3.6B: the same rows", strict=True)
 def test_the_shapes_of_each_model_are_in_order(cluster: FamilyScore) -> None:
     assert cluster.worst_spearman_in_studies is not None
     assert cluster.worst_spearman_in_studies >= 0.9

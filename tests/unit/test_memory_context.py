@@ -160,6 +160,9 @@ def test_a_ring_needs_buffers_of_blocks_and_a_gather_of_everything() -> None:
     assert exchange_bytes(MODEL, mesh, recipe()) == 2 * 4 * 2 * block + 4 * block
     assert exchange_bytes(MODEL, mesh, recipe(cp_kind="allgather")) == 2 * 2 * 2 * tokens * 4096
     assert exchange_bytes(MODEL, mesh, recipe(cp_kind="ulysses")) == 2 * 2 * 3 * block
+    grouped = replace(MODEL, kv_heads=8)
+    found = exchange_bytes(grouped, mesh, recipe(cp_kind="allgather"), by_block=True)
+    assert found == 2 * 2 * tokens * 4096 + 2 * 4 * 2 * block + 4 * block  # K and V repeated for every query head
     sizes = [exchange_bytes(MODEL, mesh, recipe(cp_kind=kind)) for kind in ("ulysses", "ring", "allgather")]
     assert sizes == sorted(sizes)
 

@@ -76,6 +76,29 @@ def test_kept_keys_and_values_are_not_gathered_again() -> None:
     assert sent_elements(backward, 8) == sent_elements(gathered_again, 8) / 2
 
 
+@pytest.mark.parametrize("kv_heads", [32, 8, 2])
+def test_bytes_by_block_are_those_of_all_query_heads(kv_heads: int) -> None:
+    """PyTorch's context_parallel under torchtitan: K and V, repeated for all query heads, of b s/c a/t d elements, are
+    gathered forward and backward; their gradients pass all c hops in single precision, two half elements each."""
+    block = llama(kv_heads, style="allgather", by_block=True)
+    c = block.cp
+    local = block.microbatch * block.sequence / c * block.local_heads * block.head_dim
+    assert sent_elements(attention_core_forward(block), c) == 2 * local * (c - 1)
+    assert sent_elements(attention_core_backward(block), c) == 2 * local * (c - 1) + 2 * 2 * local * c
+
+
+def test_work_by_block_is_a_ring_s() -> None:
+    """The same kernels as in a ring, which balances causal work; all that a causal mask leaves, as when gathered."""
+    by_block = attention_core_forward(llama(style="allgather", by_block=True))
+    ring, gathered = (attention_core_forward(llama(style=style)) for style in ("ring", "allgather"))
+    assert [(k.query, k.keys, k.causal) for k in kernels(by_block)] == [
+        (k.query, k.keys, k.causal) for k in kernels(ring)
+    ]
+    assert sum(map(visible, kernels(by_block))) == pytest.approx(sum(map(visible, kernels(gathered))), rel=1e-3)
+    (gather,) = [op for op in by_block if isinstance(op, Collective)]
+    assert gather.behind == 1  # beside the first block only
+
+
 @pytest.mark.parametrize(("kv_heads", "sent_kv_heads"), [(32, 16), (8, 4), (4, 4)])
 def test_bytes_of_an_exchange_of_heads(kv_heads: int, sent_kv_heads: int) -> None:
     """Jacobs et al. 2023, section 3.2: q, k, v in and o out, (u - 1)/u of what a rank has; key/value heads are sent to

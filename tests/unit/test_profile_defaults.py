@@ -69,6 +69,16 @@ def test_what_says_nothing_for_a_shape_is_left_out() -> None:
     assert recipe(precision="fp16").gradient_dtype == "fp16"
 
 
+def test_recomputation_and_offloading_of_a_stack() -> None:
+    """BurstEngine's scripts recompute whole layers and keep the optimiser on the host; a row may say otherwise."""
+    burst = {"gpu": "A800-80GB-SXM", "stack": "BurstEngine (2025)", "recompute": "", "vpp": "1"}
+    found = recipe(**burst)
+    assert (found.recompute, found.offload_states, found.zero_stage) == ("full", "optimizer", 3)
+    found = recipe(**{**burst, "recompute": "selective", "offload": "none"})
+    assert (found.recompute, found.offload_states) == ("selective", "none")
+    assert len(case(recompute="").candidates) == 3
+
+
 def test_other_stacks_keep_their_defaults() -> None:
     found = recipe(stack="some other stack")
     assert (found.zero_stage, found.overlap_tp, found.overlap_params, found.gradient_dtype) == (0, None, False, "fp32")
@@ -123,6 +133,7 @@ def test_defaults_are_inherited() -> None:
         ("zero: {value: 1, source: x}", "unknown default 'zero'"),
         ("zero_stage: {value: 4, source: x}", "zero_stage cannot be 4"),
         ("overlap_dp: {value: 1, source: x}", "overlap_dp cannot be 1"),
+        ("recompute: {value: some, source: x}", "recompute cannot be 'some'"),
         ("bucket: {value: 100, source: x}", "default bucket: '100' has no unit"),
     ],
 )

@@ -120,6 +120,16 @@ def test_a_column_that_the_table_s_makers_inferred_is_open():
     assert [recipe.recompute for recipe in recipes(vpp="1")] == ["full"]
 
 
+def test_an_inference_may_be_of_the_cells_with_one_value_only():
+    """BurstEngine's sheets: `op:selective` stands at baselines whose scripts recompute all, `op:seq_selective` not."""
+    found = build_case(row(family="burst_cp", vpp="1", recompute="op:selective"))
+    assert any("sele_ckpt=0" in note for note in found.notes)
+    assert {candidate.recipe.recompute for candidate in found.candidates} == {"none", "selective", "full"}
+    kept = build_case(row(family="burst_cp", vpp="1", recompute="op:seq_selective"))
+    assert [candidate.recipe.recompute for candidate in kept.candidates] == ["op:seq_selective"]
+    assert not any("inferred" in note for note in kept.notes)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

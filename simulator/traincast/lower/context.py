@@ -29,6 +29,7 @@ def context_of(job: Job, position: int | None = None) -> Context:
         balanced=recipe.cp_balance,
         position=ring - 1 if position is None else position,
         keeps_gathered=recipe.cp_keep_kv,
+        by_block=job.profile.traits.cp_by_block and recipe.cp_kind == "allgather",
     )
 
 

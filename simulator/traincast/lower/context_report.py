@@ -144,6 +144,8 @@ def _exchanges(block: Block, machine: Machine, spans: Mapping[str, Span]) -> Ite
 
 
 def _sent(op: Collective, spans: Mapping[str, Span]) -> float:
+    if op.op == "send_recv":
+        return op.size_bytes
     ranks = spans[op.family].ranks
     return op.size_bytes * (ranks - 1) / ranks
 

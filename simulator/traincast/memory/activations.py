@@ -217,7 +217,7 @@ def backward_bytes(job: MemoryJob) -> tuple[float, float]:
     again = early if at_mlp >= at_scores else late
     widest = max(at_mlp, at_scores)
     gradients = max(0.0, widest - again)
-    around = 4 * tokens * model.hidden + exchange_bytes(model, mesh, recipe)
+    around = 4 * tokens * model.hidden + exchange_bytes(model, mesh, recipe, by_block=job.overheads.cp_by_block)
     return widest - gradients, gradients + around
 
 

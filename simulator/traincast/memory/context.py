@@ -20,11 +20,12 @@ def kept_kv_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, whole: bool 
     return share * 2.0 * _kv_elements(model, mesh, recipe) * (mesh.cp - 1) / mesh.cp
 
 
-def exchange_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+def exchange_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, by_block: bool = False) -> float:
     """Buffers of the exchange in one layer's backward pass, in half precision.
 
     Gathered keys, values and their gradients; or the blocks of a ring with their gradients, one coming in and one
     going out, and the gradient of the queries in single precision; or what an exchange of heads sends and receives.
+    What is gathered `by_block` has a head for every query head, and gradients as a ring has, in single precision.
     """
     if mesh.cp == 1:
         return 0.0
@@ -33,6 +34,9 @@ def exchange_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
     heads = 2 * 2.0 * (queries + kv / mesh.cp) if ulysses > 1 else 0.0
     if ulysses == mesh.cp:
         return heads
+    if by_block and recipe.cp_kind == "allgather":
+        repeated = kv * model.heads / mesh.tp / local_kv_heads(model, mesh.tp)
+        return 2.0 * repeated + 2 * 4.0 * repeated / mesh.cp + 4.0 * queries
     blocks = 2 * 2.0 * kv if recipe.cp_kind == "allgather" else 2 * 4.0 * kv / mesh.cp + 4.0 * queries
     return blocks + heads
 

@@ -43,6 +43,7 @@ class Overheads:
     fp8_copies: int = 0
     shards_master: bool = False
     flat_gradients: bool = False
+    cp_by_block: bool = False
 
 
 DEFAULT_OVERHEADS: Final = Overheads()
@@ -67,6 +68,7 @@ def overheads_of(profile: Profile) -> Overheads:
         fp8_copies=(1 if traits.generation == "blackwell" else 2) if traits.fp8_params else 0,
         shards_master=traits.shards_master,
         flat_gradients=traits.flat_gradients,
+        cp_by_block=traits.cp_by_block,
     )
 
 

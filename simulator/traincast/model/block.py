@@ -125,6 +125,8 @@ class Context:
     gathers them, `burst` passes on whatever is smaller, and over rings of `inner` ranks inside the nodes and one across
     them (0: one ring). `balanced` ranks hold blocks i and 2r - 1 - i of 2r; without it a rank holds block `position` of
     r. `keeps_gathered` keys and values are not gathered again for the backward pass.
+    With `by_block` what is gathered is attended to a rank's block at a time, as in a ring; keys and values are repeated
+    for every query head before, and gradients go round in single precision (PyTorch's context_parallel, torchtitan).
     """
 
     style: ContextStyle = "ring"
@@ -133,6 +135,7 @@ class Context:
     balanced: bool = True
     position: int = 0
     keeps_gathered: bool = False
+    by_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +221,8 @@ class Block:
     @property
     def core_kv_heads(self) -> int:
         """Key/value heads that this rank attends with; replicated when there are fewer than ranks to exchange with."""
+        if self.context.by_block:
+            return self.core_heads
         return max(1, self.local_kv_heads // self.context.ulysses)
 
     @property

@@ -7,7 +7,8 @@ columns on a tensor-parallel rank, without exchange of heads:
 
 - ring: K and V of s/cp tokens, cp - 1 times forward; backward they travel again with the sum of their gradients,
   2·2·b·(s/cp)·g·d·(cp - 1) elements;
-- gather: as many, as an all-gather forward; an all-gather (unless kept) and a reduce-scatter backward.
+- gather: as many, as an all-gather forward; an all-gather (unless kept) and a reduce-scatter backward. By block ([7])
+  the gather runs beside the first block of attention only, and gradients go round the whole ring, 4 bytes an element.
 
 Ranks of a balanced ring hold blocks i and 2r - 1 - i of 2r. Then every step but the first is half of a whole block
 for all of them: all queries against half of the keys, or half of the queries against all keys. The first shape is the
@@ -22,6 +23,9 @@ References
 [5] Sun et al. 2025, "BurstEngine" (arXiv:2509.19836), backward communication and rings by topology.
 [6] Transformer Engine, attention/context_parallel.py (gradients of keys and values travel cp - 1 hops: the backward
     pass begins with the block that the forward pass ended with).
+[7] PyTorch, torch/distributed/tensor/experimental/_attention.py (2.6; _templated_ring_attention and its backward:
+    balanced by default, _AllGatherRotater, gradients in _AllToAllRotater, convert_to_f32); torchtitan, models/llama
+    (repeat_kv before attention).
 """
 
 from collections.abc import Iterator
@@ -43,6 +47,9 @@ _MERGE_BYTES = 10.0
 
 _SUM_BYTES = 6.0
 """Of an element of travelling gradients: read two, write one, in half precision."""
+
+_WIDE_SUM_BYTES = 18.0
+"""The same in single precision: read and write the sum (4 + 4), read the block's (2), write what is sent (4 + 4)."""
 
 _CAST_BYTES = 12.0
 """Of a query's element: the first block's output to single precision, the sum back to half."""
@@ -85,6 +92,8 @@ def _blocks(block: Block, way: Way) -> tuple[Operator, ...]:
     """Attention of this rank's queries to all blocks of the sequence."""
     if block.ring == 1:
         return whole_forward(block) if way == "fwd" else whole_backward(block)
+    if block.context.by_block:
+        return tuple(_by_block(block, way))
     if block.context.style == "allgather":
         return _gathered_forward(block) if way == "fwd" else _gathered_backward(block)
     return tuple(_ring_forward(block) if way == "fwd" else _ring_backward(block))
@@ -119,7 +128,8 @@ def step_work(block: Block, step: int, way: Way) -> tuple[Operator, ...]:
     name = f"attention.block{step}"
     traffic = _MERGE_BYTES * query_elements(block, length)
     if way == "bwd":
-        traffic += _SUM_BYTES * kv_elements(block, keys)
+        wide = context.by_block
+        traffic += (_WIDE_SUM_BYTES if wide else _SUM_BYTES) * kv_elements(block, length if wide else keys)
     return (
         _kernel(block, name, way, (length, keys), causal=False),
         MemoryBound(f"{name}.merge", traffic, calls=2),
@@ -205,6 +215,25 @@ def ring_exchanges(block: Block) -> Iterator[tuple[Direction, Collective, tuple[
         if turn < block.ring:
             beside = first + later * (turn - 1)
             yield direction, _pass("attention.turn1", sizes[0], len(beside), ACROSS), beside
+
+
+def _by_block(block: Block, way: Way) -> Iterator[Operator]:
+    """Attention to what is gathered, a block at a time, and backward the gradients of each block on their way home.
+
+    Those of a block leave when they are summed, beside the attention to the next block ([7]); the last go alone.
+    """
+    works = [step_work(block, step, way) for step in range(block.ring)]
+    if way == "fwd" or not block.context.keeps_gathered:
+        size = float(ACTIVATION_BYTES * kv_elements(block, block.sequence))
+        yield Collective("attention.kv.gather", "all_gather", "cp", size, behind=len(works[0]))
+    gradients = 2.0 * ACTIVATION_BYTES * kv_elements(block, block.core_sequence)
+    for step, work in enumerate(works):
+        if way == "bwd" and step > 0:
+            yield _pass(f"attention.sum{step}", gradients, len(work), NEXT)
+        yield from work
+    if way == "bwd":
+        yield _pass("attention.home", gradients, 0, NEXT)
+    yield MemoryBound("attention.cast", _CAST_BYTES * query_elements(block, block.core_sequence), calls=2)
 
 
 def _gather(block: Block, what: str) -> tuple[Collective, ...]:

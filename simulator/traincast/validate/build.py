@@ -153,13 +153,14 @@ def _candidates(row: PublishedRow, setting: _Setting, notes: list[str]) -> Itera
     """Every recipe that the row leaves possible; what is stated has one choice."""
     model, mesh, profile = setting.model, setting.mesh, setting.profile
     base = replace(_base_recipe(row, model, notes), **context_of_row(row, model, mesh, notes))
-    if silent := silent_fields(row, base, profile, mesh.tp):
+    silent = silent_fields(row, base, profile, mesh.tp)
+    if silent:
         base = replace(base, **silent)
         notes.append(said(cast("Profile", profile), silent))
     base = replace(base, **overlap_of_row(row, profile, mesh.tp))
     microbatches = _microbatches(row, base.global_batch, mesh.dp)
     chunks = _chunk_counts(row, model.layers, mesh.pp)
-    modes = _recompute_modes(row)
+    modes = (base.recompute,) if "recompute" in silent else _recompute_modes(row)
     for microbatch, vpp, recompute in product(microbatches, chunks, modes):
         chosen: list[str] = []
         for name, value, choices in (

@@ -1,7 +1,8 @@
 """Columns that the makers of a table filled from elsewhere, and that its own rows contradict.
 
 `scenarios/published/inferred.yaml` names them by family and column, with the source and the reason. What is inferred is
-taken as not stated: the forecast fills it with the best that fits, as authors do, and the row says so.
+taken as not stated: the forecast fills it with what the stack does by its profile, else with the best that fits, as
+authors do, and the row says so.
 """
 
 from collections.abc import Mapping
@@ -16,11 +17,20 @@ from traincast.validate.rows import COLUMNS, PublishedRow
 
 @dataclass(frozen=True)
 class Inference:
-    """One column of a family that is no statement of its source: where that was looked up, why it is not believed."""
+    """One column of a family that is no statement of its source: where that was looked up, why it is not believed.
+
+    `value`: only cells that say so; empty: all of the column.
+    """
 
     column: str
     source: str
     reason: str
+    value: str = ""
+
+    def is_of(self, row: PublishedRow) -> bool:
+        """Whether a cell of the row was inferred."""
+        text = row.text(self.column)
+        return bool(text) and self.value in ("", text)
 
 
 def inferred_file() -> Path:
@@ -42,9 +52,11 @@ def _inferences(path: Path, family: str, columns: object) -> list[Inference]:
         if column not in COLUMNS:
             raise DataError(f"no column {column!r}", where=where, fix="use a column of the published tables")
         texts = entry if isinstance(entry, dict) else {}
-        if set(texts) != {"source", "reason"} or not all(isinstance(t, str) and t.strip() for t in texts.values()):
-            raise DataError("needs a source and a reason, and nothing else", where=where, fix="write both, as text")
-        found.append(Inference(column, *(" ".join(texts[name].split()) for name in ("source", "reason"))))
+        named = set(texts) - {"value"} == {"source", "reason"}
+        if not named or not all(isinstance(t, str) and t.strip() for t in texts.values()):
+            message = "needs a source and a reason, and nothing else but the value of the cells"
+            raise DataError(message, where=where, fix="write both, as text")
+        found.append(Inference(column, **{name: " ".join(text.split()) for name, text in texts.items()}))
     if not found:
         raise DataError("names no column", where=f"{path}: {family}", fix="write 'column: {source: ..., reason: ...}'")
     return found
@@ -52,7 +64,7 @@ def _inferences(path: Path, family: str, columns: object) -> list[Inference]:
 
 def as_stated_by_source(row: PublishedRow) -> tuple[PublishedRow, tuple[str, ...]]:
     """The row without the cells that are inferences, and a note for each of these; most rows as they are."""
-    own = [one for one in load_inferences(inferred_file()).get(row.family, ()) if row.text(one.column)]
+    own = [one for one in load_inferences(inferred_file()).get(row.family, ()) if one.is_of(row)]
     if not own:
         return row, ()
     cells = {**row.cells, **{one.column: "" for one in own}}

@@ -8,8 +8,14 @@ if TYPE_CHECKING:
     from traincast.profile import Profile
     from traincast.recipe import Recipe
 
-_COLUMNS: Final = {"zero_stage": "zero_stage", "sequence_parallel": "sequence_parallel", "overlap_dp": "overlap_dp"}
-"""Fields of the recipe that a column of the row states as they are."""
+_COLUMNS: Final = {
+    "zero_stage": "zero_stage",
+    "sequence_parallel": "sequence_parallel",
+    "overlap_dp": "overlap_dp",
+    "recompute": "recompute",
+    "offload_states": "offload",
+}
+"""Fields of the recipe that a column of the row states."""
 
 
 def overlap_of_row(row: PublishedRow, profile: "Profile | None", tp: int) -> dict[str, Any]:
