@@ -4,7 +4,8 @@ All steps fit whole published steps, whose rows the profiles name. Physics comes
 the rates that a stack reaches of it, and never more than three of them:
 
 1. llm-foundry on A100 (80 and 40 GB): products, memory-bound kernels, fused attention (FlashAttention-1: equal rates
-   for heads of 64 and 128 columns), from every fifth row;
+   for heads of 64 and 128 columns), from every fifth row; once for February 2023, once for April 2023 and January 2024
+   together, where each row has the traits of its own revision;
 2. llm-foundry on H100: the same;
 3. torchtitan on A100 and on H100: products and memory-bound kernels, from two rows each; fused attention is PyTorch's
    FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py); how its asynchronous TP overlaps, from a pair of
@@ -58,8 +59,9 @@ def ready(ids: Iterable[str], families: list[str]) -> tuple[list[Job], np.ndarra
 
 
 def step_times(jobs: Iterable[Job], profile: Profile) -> np.ndarray:
-    """Step times of jobs under a profile [s]."""
-    return np.array([evaluate(lower(replace(job, profile=profile)).program).step_time_s for job in jobs])
+    """Step times of jobs [s] under the constants of a profile, each with the traits of its own stack."""
+    own = [replace(job, profile=replace(profile, traits=job.profile.traits)) for job in jobs]
+    return np.array([evaluate(lower(job).program).step_time_s for job in own])
 
 
 def with_rates(profile: Profile, gemm: float, memory: float | None = None, flash: float | None = None) -> Profile:
@@ -120,10 +122,22 @@ def named(q: np.ndarray) -> dict[str, float]:
     return found
 
 
+def told(name: str) -> list[str]:
+    """Those of every fifth A100 row that a profile names: of February 2023, or later."""
+    fitted = load_profile(name).fitted_rows
+    return [row for row in every_fifth(("A100-80GB-SXM", "A100-40GB-SXM")) if row in fitted]
+
+
+def mosaicgpt_a100() -> dict[str, float]:
+    """Step 1, February 2023."""
+    profile = load_profile("a100-80gb-mosaicgpt2023")
+    return named(fit(ready(told(profile.name), ["foundry"]), profile, rates, [0.75, 0.5, 0.3]))
+
+
 def foundry_a100() -> dict[str, float]:
-    """Step 1."""
-    rows = ready(every_fifth(("A100-80GB-SXM", "A100-40GB-SXM")), ["foundry"])
-    return named(fit(rows, load_profile("a100-80gb-llmfoundry2023"), rates, [0.72, 0.6, 0.4]))
+    """Step 1, later."""
+    profile = load_profile("a100-80gb-llmfoundry2023")
+    return named(fit(ready(told(profile.name), ["foundry"]), profile, rates, [0.75, 0.5, 0.36]))
 
 
 def foundry_h100() -> dict[str, float]:
@@ -176,7 +190,16 @@ def zero_3() -> dict[str, float]:
     return {"sharded.efficiency": float(q[0])}
 
 
-STEPS = (foundry_a100, foundry_h100, torchtitan_a100, torchtitan_h100, torchtitan_b200, internevo, zero_3)
+STEPS = (
+    mosaicgpt_a100,
+    foundry_a100,
+    foundry_h100,
+    torchtitan_a100,
+    torchtitan_h100,
+    torchtitan_b200,
+    internevo,
+    zero_3,
+)
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """Sharded data parallelism against measured steps: FSDP, FSDP2, ZeRO-1 in groups, DeepSpeed ZeRO-3.
 
-Figures when written: llm-foundry 8.6 % over the 221 rows that no profile has seen (null 36.7 %; its rows come from
-three revisions of the stack that lie up to a quarter apart at equal shapes), torchtitan bf16 1.7 %, torchao bf16 2.4 %,
-InternEvo 4.2 %, SC21's ZeRO-3 6.6 % over four rows, one constant told by the two others.
+Figures when written: llm-foundry 2.7 % over the 221 rows that no profile has seen (null 35.6 %), torchtitan bf16 1.7 %,
+torchao bf16 2.4 %, InternEvo 4.2 %, SC21's ZeRO-3 6.6 % over four rows, one constant told by the two others.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,22 +34,37 @@ def scored(report: ValidationReport) -> list[RowScore]:
 
 @pytest.mark.slow
 def test_llm_foundry() -> None:
+    """Three revisions of the stack, told apart by their pages; each within 5 %, and H100 within 5 %."""
     report = validated(["foundry"])
     (family,) = report.families
     assert (family.n, family.scored, family.fitted) == (275, 221, 54)
-    assert family.mape_pct <= 10
-    assert family.mape_pct < family.null_mape_pct / 2
+    assert family.mape_pct <= 5
+    assert abs(family.bias_pct) <= 1
     assert family.spearman >= 0.99
-    assert mean_error(row for row in scored(report) if row.id in H100) <= 0.05
+    for part in PARTS:
+        assert mean_error(row for row in scored(report) if number(row) in part) <= 0.05
 
 
-H100 = {f"foundry-{number:04d}" for number in range(4, 71)}
+PARTS = (range(4, 71), range(80, 217), range(217, 301), range(302, 450))
+"""H100 and A100 in January 2024, A100 in April and in February 2023."""
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(reason="8.6 %: the oldest of three revisions of the stack is up to a quarter slower at equal shapes")
-def test_llm_foundry_to_the_aim() -> None:
-    assert validated(["foundry"]).families[0].mape_pct <= 5
+def number(row: RowScore) -> int:
+    return int(row.id.removeprefix("foundry-"))
+
+
+def test_recomputation_tells_the_revision() -> None:
+    """The 7B with full recomputation on eight A100-80GB at 1,024 tokens, before and after it stopped early (PyTorch
+    2.1), and the 125M, which recomputes nothing and took as long: the rows differ in their source only."""
+    times = {row.id[-4:]: row for row in validated(["foundry"], lambda row: row.id[-4:] in REPEATED).rows}
+    for earlier, later in (REPEATED[:2], REPEATED[2:]):
+        measured, predicted = (
+            getattr(times[later], name) / getattr(times[earlier], name) for name in ("measured_s", "predicted_s")
+        )
+        assert predicted == pytest.approx(measured, abs=0.02)
+
+
+REPEATED = ("0244", "0097", "0300", "0138")
 
 
 def test_torchtitan_and_torchao_in_bf16() -> None:

@@ -99,6 +99,14 @@ def test_zero_3_moves_three_parameters_a_microbatch_where_ddp_moves_two_a_step()
     assert gradients_and_parameters(job(Mesh(dp=ranks), **FSDP, prefetch_bytes=1e6)) == pytest.approx(fsdp)
 
 
+def test_under_autocast_gathers_are_single_precision() -> None:
+    """FSDP casts a gathered parameter to MixedPrecision.param_dtype; without it shards travel as they are (4 bytes)."""
+    one = job(Mesh(dp=8), **FSDP)
+    cast = replace(one, profile=replace(one.profile, traits=replace(one.profile.traits, autocast=True)))
+    gathered = 4 * (2 * LAYERS + ROOT) * 7 / 8
+    assert gradients_and_parameters(cast) - gradients_and_parameters(one) == pytest.approx(2.0 * gathered)
+
+
 def test_a_pipeline_gathers_and_reduces_once_a_step() -> None:
     """Llama 3, §3.3.2: parameters stay gathered, gradients are reduce-scattered behind the last microbatch."""
     one = job(Mesh(pp=2, dp=4), **FSDP)

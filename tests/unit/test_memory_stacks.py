@@ -59,13 +59,13 @@ def test_a_loss_on_half_precision_logits_keeps_these_and_their_gradient() -> Non
 
 def test_one_trait_says_how_long_a_loss_takes_and_what_it_keeps() -> None:
     """Fused, a kernel passes over half-precision logits and writes their gradient: these are all that there is. Eager
-    it keeps more, but for the llm-foundry stack on A100, whose profile says why its time is not that of its loss."""
+    it keeps more."""
     for path in profiles_dir().glob("*.yaml"):
         profile = load_profile(path.stem)
         kept = overheads_of(profile).logit_bytes
         if profile.traits.fused_loss:
             assert kept == FUSED_LOGIT_BYTES, path.stem
-        elif "llmfoundry" not in path.stem:
+        else:
             assert kept >= EAGER_LOGIT_BYTES, path.stem
 
 

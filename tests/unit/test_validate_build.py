@@ -4,12 +4,14 @@ import pytest
 
 from traincast.errors import DataError
 from traincast.forecast import forecast
+from traincast.profile import shipped_profiles
 from traincast.scenario import load_scenario, scenario_names
 from traincast.validate import published_files, read_published, validate_rows
 from traincast.validate.build import build_case
 from traincast.validate.inferred import inferred_file, load_inferences
 from traincast.validate.measured import named_convention
 from traincast.validate.place import cluster_of, place_of
+from traincast.validate.revisions import load_revisions, revisions_file
 from traincast.validate.rows import PublishedRow, RowSkippedError
 
 PLAIN = {
@@ -152,6 +154,36 @@ def test_what_is_inferred_is_a_column_of_a_family_that_comes_along():
     rows = read_published(published_files())
     families = {one.family for one in rows}
     assert set(load_inferences(inferred_file())) <= families
+
+
+def test_a_source_tells_the_revision_of_a_stack():
+    """scenarios/published/revisions.yaml: the same stack, GPU and shape at three commits are three profiles' rows."""
+    known = load_revisions(revisions_file())
+    foundry = {"family": "foundry", "stack": "llm-foundry/Composer PyTorch FSDP", "gpu": "A100-80GB-SXM"}
+    found = {source: place_of(row(**foundry, source=source)) for _, source in known}
+    profiles = {place.profile.name for place in found.values()}
+    assert profiles == {"a100-80gb-mosaicgpt2023", "a100-80gb-llmfoundry202304", "a100-80gb-llmfoundry2023"}
+    assert all(any("stack by its source" in note for note in place.notes) for place in found.values())
+    unknown = place_of(row(**foundry, source="somebody's log"))
+    assert unknown.profile.name == "a100-80gb-llmfoundry2023"
+    assert not any("source" in note for note in unknown.notes)
+
+
+def test_revisions_are_of_sources_that_come_along_and_have_a_profile():
+    sources = {(one.family, one.text("source")) for one in read_published(published_files())}
+    stacks = {stack for profile in shipped_profiles() for stack in profile.stacks}
+    for where, revision in load_revisions(revisions_file()).items():
+        assert where in sources
+        assert revision.stack in stacks
+
+
+@pytest.mark.parametrize("text", ["a: {b: 3}", "a: {b: {stack: x}}", "a: {b: {stack: x, reason: ''}}"])
+def test_a_wrong_list_of_revisions_is_refused_with_its_place(tmp_path, text):
+    path = tmp_path / "revisions.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match="needs a stack and a reason") as caught:
+        load_revisions(path)
+    assert "a.b" in str(caught.value.where)
 
 
 def test_stage_layers_that_are_not_understood():

@@ -29,6 +29,9 @@ from traincast.topology import Span
 BESIDE_ALL = 10**9
 """More operators than a chunk has: a reduction runs beside all that follows, and the chunk ends when it has."""
 
+MASTER_BYTES = 4
+"""Single-precision parameters, as shards hold them."""
+
 MAIN_GRADIENT_TRAFFIC = 8
 """Bytes for each element of a rank's own part that is added to single-precision gradients: a read and a write."""
 
@@ -147,9 +150,9 @@ def _gathered(job: Job, units: Sequence[Unit]) -> tuple[Segment, ...]:
 
 
 def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[Operator]:
-    """All-gather of parameters in the type that the passes compute in."""
+    """All-gather of parameters in the type that the passes compute in; single precision where products cast them."""
     if parameters:
-        size = parameters * float(ACTIVATION_BYTES)
+        size = parameters * float(MASTER_BYTES if job.profile.traits.autocast else ACTIVATION_BYTES)
         on_host = job.recipe.offload_states == "parameters"
         if on_host:
             own = size / sharding_of(job).shards

@@ -80,6 +80,7 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         fp8=recipe.precision == "fp8",
         fp8_transposes=traits.generation == "hopper",
         fused_casts=traits.fused_casts,
+        autocast=traits.autocast,
         # what is reduced behind each microbatch needs no sum over them on this rank
         fused_accumulation=traits.fused_accumulation or sharding_of(job).reduces_each,
         fused_loss=traits.fused_loss,

@@ -150,7 +150,8 @@ class Block:
     With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
     (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8
     (`model.linear`), and need transposes where `fp8_transposes`; `fused_casts`: a cast is part of the kernel that makes
-    the tensor (XLA).
+    the tensor (XLA). With `autocast` parameters and the residual stream are single precision, and so are norms, as
+    torch.autocast runs them: each product casts its factors down and its weight gradient up.
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -175,6 +176,7 @@ class Block:
     fp8: bool = False
     fp8_transposes: bool = True
     fused_casts: bool = False
+    autocast: bool = False
     cp: int = 1
     context: Context = Context()
 

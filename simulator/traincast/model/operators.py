@@ -66,13 +66,47 @@ __all__ = [
 
 
 def _norm(block: Block, name: str) -> MemoryBound:
-    """A norm in front of a column-parallel layer: reads half precision, writes what the layer multiplies."""
+    """A norm in front of a column-parallel layer: reads half precision, writes what the layer multiplies.
+
+    Under autocast it reads and writes single precision (4 + 4), and the layer casts that (4 + 2).
+    """
+    if block.autocast:
+        return MemoryBound(name, 14 * block.norm_elements, calls=2)
     return MemoryBound(name, (3 if block.fp8 else 4) * block.norm_elements)
 
 
 def _residual(block: Block, name: str) -> MemoryBound:
-    """Bias, dropout and residual add in one kernel."""
+    """Bias, dropout and residual add in one kernel; under autocast of half onto single precision (2 + 4 + 4)."""
+    if block.autocast:
+        return MemoryBound(name, 10 * block.norm_elements)
     return MemoryBound(name, (7 if block.dropout else 6) * block.norm_elements)
+
+
+def _residual_gradient(block: Block, name: str) -> MemoryBound:
+    """Gradients of a residual add and of the bias in front of it.
+
+    Under autocast the gradient of the stream is added to that of the norm (4 + 4 + 4), cast for the products (4 + 2)
+    and summed for the bias (2).
+    """
+    if block.autocast:
+        return MemoryBound(name, 20 * block.norm_elements, calls=3)
+    return MemoryBound(name, (7 if block.dropout else 4) * block.norm_elements, calls=2)
+
+
+def _norm_gradient(block: Block, name: str) -> MemoryBound:
+    """Gradients of a norm and of its weights.
+
+    Under autocast the product's gradient is cast up (2 + 4), the norm reads it and its input and writes (4 + 4 + 4),
+    and its weights' gradients read both again (4 + 4).
+    """
+    if block.autocast:
+        return MemoryBound(name, 26 * block.norm_elements, calls=4)
+    return MemoryBound(name, 12 * block.norm_elements, calls=3)
+
+
+def _weight_casts(block: Block, name: str, columns: int) -> tuple[Operator, ...]:
+    """Under autocast: weights of `columns` times hidden elements cast down (4 + 2), or their gradients up (2 + 4)."""
+    return (MemoryBound(name, 6.0 * columns * block.hidden, calls=2),) if block.autocast else ()
 
 
 def attention_forward(block: Block) -> tuple[Operator, ...]:
@@ -81,6 +115,7 @@ def attention_forward(block: Block) -> tuple[Operator, ...]:
     rotary = (MemoryBound("rotary", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
     return (
         _norm(block, "attention.norm"),
+        *_weight_casts(block, "attention.weights.cast", block.qkv_width + block.attention_width),
         *column_parallel_forward(block, "attention", "attention.qkv", block.qkv_width, 3),
         *rotary,
         *attention_core_forward(block),
@@ -95,6 +130,7 @@ def mlp_forward(block: Block) -> tuple[Operator, ...]:
     gates = 2 if block.gated_mlp else 1
     return (
         _norm(block, "mlp.norm"),
+        *_weight_casts(block, "mlp.weights.cast", (gates + 1) * f),
         *column_parallel_forward(block, "mlp", "mlp.up", gates * f, 2),
         MemoryBound("mlp.activation", 2.0 * (gates + 1) * t * f),
         *row_parallel_forward(block, "mlp", "mlp.down", f, 2),
@@ -109,28 +145,30 @@ def block_forward(block: Block) -> tuple[Operator, ...]:
 
 def mlp_backward(block: Block) -> tuple[Operator, ...]:
     """Backward of residual, MLP and norm."""
-    t, f, e = block.tokens, block.ffn_width, block.norm_elements
+    t, f = block.tokens, block.ffn_width
     gates = 2 if block.gated_mlp else 1
     return (
-        MemoryBound("mlp.residual.grad", (7 if block.dropout else 4) * e, calls=2),
+        _residual_gradient(block, "mlp.residual.grad"),
         *row_parallel_backward(block, "mlp.down", f),
         MemoryBound("mlp.activation.grad", 2.0 * (2 * gates + 2) * t * f, calls=2),
         *column_parallel_backward(block, "mlp.up", gates * f),
-        MemoryBound("mlp.norm.grad", 12 * e, calls=3),
+        *_weight_casts(block, "mlp.weights.grad.cast", (gates + 1) * f),
+        _norm_gradient(block, "mlp.norm.grad"),
     )
 
 
 def attention_backward(block: Block) -> tuple[Operator, ...]:
     """Backward of residual, attention and norm."""
-    t, e = block.tokens, block.norm_elements
+    t = block.tokens
     rotary = (MemoryBound("rotary.grad", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
     return (
-        MemoryBound("attention.residual.grad", (7 if block.dropout else 4) * e, calls=2),
+        _residual_gradient(block, "attention.residual.grad"),
         *row_parallel_backward(block, "attention.out", block.attention_width),
         *attention_core_backward(block),
         *rotary,
         *column_parallel_backward(block, "attention.qkv", block.qkv_width),
-        MemoryBound("attention.norm.grad", 12 * e, calls=3),
+        *_weight_casts(block, "attention.weights.grad.cast", block.qkv_width + block.attention_width),
+        _norm_gradient(block, "attention.norm.grad"),
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
+from traincast.validate.revisions import revision_of
 from traincast.validate.rows import PublishedRow, RowSkippedError
 
 if TYPE_CHECKING:
@@ -46,8 +47,10 @@ def place_of(row: PublishedRow) -> Place:
     cluster = cluster_of(request, nodes)
     # what is not known about the network does not matter inside a node
     notes = usual_node(request).assumptions if nodes > 1 else ()
-    profile, note = find_profile(gpu.name, _stack(row))
-    return Place(cluster, gpu, profile, (*notes, *((note,) if note else ())))
+    revision = revision_of(row)
+    told = (f"stack by its source: {revision.stack}",) if revision else ()
+    profile, note = find_profile(gpu.name, revision.stack if revision else _stack(row))
+    return Place(cluster, gpu, profile, (*notes, *told, *((note,) if note else ())))
 
 
 def _stack(row: PublishedRow) -> str | None:
