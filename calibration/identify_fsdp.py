@@ -8,8 +8,8 @@ the rates that a stack reaches of it, and never more than three of them:
    together, where each row has the traits of its own revision;
 2. llm-foundry on H100: the same;
 3. torchtitan on A100 and on H100: products and memory-bound kernels, from two rows each; fused attention is PyTorch's
-   FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py); how its asynchronous TP overlaps, from a pair of
-   rows that differ in nothing else;
+   FlashAttention-2 (identify_a100.py step 2, identify_flash_h100.py), which a power limit slows on H100 as it slows
+   products; how its asynchronous TP overlaps, from a pair of rows that differ in nothing else;
 4. torchtitan on B200: products, from the one bf16 row there is;
 5. InternEvo on A100: products, and the network share of gradient groups beside TP 2, from four rows;
 6. DeepSpeed ZeRO-3 as in SC21 Table 2: the share of the network that its gathers and reductions reach, from two rows.
@@ -24,6 +24,7 @@ from scipy.optimize import least_squares
 from traincast.analytic import evaluate
 from traincast.lower import Job, lower
 from traincast.profile import Profile, load_profile
+from traincast.recipe import TpOverlap
 from traincast.validate import PublishedRow, published_files, read_published
 from traincast.validate.report import prepare_row
 
@@ -38,6 +39,9 @@ TORCHTITAN_B200 = ("torchao-0004",)
 INTERNEVO = ("internevo_tp1_z8_8", "internevo_tp1_z-1_64", "internevo_tp2_z4_8", "internevo_tp2_z4_128")
 ZERO_3 = ("sc21_t2_ZeRO-3_174B_768", "sc21_t2_ZeRO-3_529B_1120")
 """The middle row of each model."""
+
+FLASH_AT_FULL_POWER = {"forward": 0.439, "backward": 0.367}
+"""Shares of the peak that FlashAttention-2 reaches on H100 (identify_flash_h100.py)."""
 
 PRIOR_SPREAD, ROW_SPREAD = 0.3, 0.02
 """Spreads: of the rate of memory-bound kernels about the GPU profile's, and of a row's step time."""
@@ -152,10 +156,20 @@ def torchtitan_a100() -> dict[str, float]:
     return named(fit(rows, load_profile("a100-80gb-torchtitan2024"), rates, [0.7, 0.5]))
 
 
+def limited(profile: Profile, q: Sequence[float]) -> Profile:
+    """Rates of a GPU whose power limit slows attention as it slows products, each by its rate at full power."""
+    kept = q[0] / load_profile("h100-80gb-sxm")["gemm.forward"]
+    attention = {f"attention__flash_{way}": kept * share for way, share in FLASH_AT_FULL_POWER.items()}
+    return with_rates(profile, *q).replaced(**attention)
+
+
 def torchtitan_h100() -> dict[str, float]:
     """Step 3 on H100."""
     rows = ready(TORCHTITAN_H100, ["torchtitan"])
-    return named(fit(rows, load_profile("h100-96gb-torchtitan2024"), rates, [0.55, 0.5]))
+    profile = load_profile("h100-96gb-torchtitan2024")
+    q = fit(rows, profile, limited, [0.55, 0.7])
+    found = limited(profile, q)
+    return named(q) | {name: found[name] for name in ("attention.flash_forward", "attention.flash_backward")}
 
 
 def torchtitan_overlap() -> dict[str, float]:
@@ -166,9 +180,10 @@ def torchtitan_overlap() -> dict[str, float]:
     (without, with_it), measured = ready(TORCHTITAN_OVERLAP, ["torchtitan"])
     profile = load_profile("h100-96gb-torchtitan2024")
     (plain,) = step_times([without], profile)
-    ways = [replace(with_it, recipe=replace(with_it.recipe, overlap_tp=way)) for way in ("bulk", "split")]
-    bulk, split = plain / step_times(ways, profile)
-    return {"measured": measured[0] / measured[1], "bulk": bulk, "split": split}
+    ways: tuple[TpOverlap, ...] = ("bulk", "split", "async")
+    jobs = [replace(with_it, recipe=replace(with_it.recipe, overlap_tp=way)) for way in ways]
+    found = dict(zip(ways, (plain / step_times(jobs, profile)).tolist(), strict=True))
+    return {"measured": float(measured[0] / measured[1]), **found}
 
 
 def torchtitan_b200() -> dict[str, float]:

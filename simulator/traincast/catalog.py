@@ -21,7 +21,7 @@ from traincast.units import parse_quantity
 
 COLUMNS: Final = ("part", "property", "value", "unit", "kind", "source", "location", "date")
 KINDS: Final = ("spec", "measured", "derived", "assumed")
-PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "fp4")
 EXTRA_VARIABLE: Final = "TRAINCAST_CATALOG"
 """Names a folder of one's own; the command line's --catalog sets it, so that worker processes see it too."""
 

@@ -221,6 +221,10 @@ def _job_notes(job: "Job") -> Iterator[str]:
         f"backward TP collectives {'beside products' if traits.overlap_tp else 'exposed'}",
         f"dropout {'on' if traits.dropout else 'off'}",
     ]
+    if recipe.in_fp8:
+        from traincast.lower.stages import scaling_of
+
+        does.append(f"scales of {recipe.precision} {scaling_of(recipe, traits).replace('_', ' ')}")
     yield f"stack of {job.profile.name}: {', '.join(does)}"
 
 

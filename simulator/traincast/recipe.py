@@ -25,12 +25,15 @@ ScheduleName = Literal[
 ]
 AttentionKernel = Literal["unfused", "flash"]
 P2PMode = Literal["async", "blocking"]
-TpOverlap = Literal["none", "bulk", "split"]
+TpOverlap = Literal["none", "bulk", "split", "async"]
 ContextKind = Literal["ring", "allgather", "ulysses", "usp", "burst"]
+
+Fp8Scaling = Literal["delayed", "tensorwise", "rowwise"]
 
 OffloadedStates = Literal["none", "optimizer", "parameters"]
 
-BYTES_PER_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+BYTES_PER_ELEMENT = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "mxfp8": 1}
+"""Bytes of an element. In mxfp8 32 of them share a scale of one byte more."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,10 @@ class Recipe:
 
     `overlap_tp`: tensor-parallel collectives are exposed (`none`), run beside the backward products of column-parallel
     layers (`bulk`), or are also split into pieces beside pieces of the other products (`split`, sequence parallelism
-    only; `model.linear`). None: as the profile's stack does. `overlap_params`: parameters that a sharded optimiser
-    updated are gathered beside the next step's first forward passes, not behind the update.
+    only; `model.linear`). `async` (PyTorch's symmetric memory): pieces that need no copies along the sequence
+    (`Block.copies_sequence`); what they hide, smaller products and their streams cost again. None: as the profile's
+    stack does. `overlap_params`: parameters that a sharded optimiser updated are gathered beside the next step's first
+    forward passes, not behind the update.
 
     Of context parallelism (`model.context`): `cp_kind` says how ranks see the rest of a sequence. `ring` passes blocks
     of keys and values on, `allgather` gathers them, `ulysses` exchanges heads for tokens, `usp` does so among
@@ -72,6 +77,9 @@ class Recipe:
     `offload_activations` is the share of what a layer keeps that waits in the host's memory. `offload_states`: the
     optimiser's states and their update are on the host (`optimizer`), or the sharded parameters too (`parameters`,
     ZeRO-3).
+
+    `fp8_scaling` is how an fp8 run scales tensors (`model.casts`; None: as the profile's stack does). `fp8_gather`:
+    ZeRO-3 gathers the weights of its linear layers in fp8.
     """
 
     global_batch: int
@@ -106,11 +114,18 @@ class Recipe:
     offload_states: OffloadedStates = "none"
     overlap_tp: TpOverlap | None = None
     overlap_params: bool = False
+    fp8_scaling: Fp8Scaling | None = None
+    fp8_gather: bool = False
 
     @property
     def recomputed(self) -> Recomputation:
         """What `recompute` says, in parts of a layer."""
         return recomputation(self.recompute)
+
+    @property
+    def in_fp8(self) -> bool:
+        """Whether linear layers multiply in fp8, whatever the scales."""
+        return BYTES_PER_ELEMENT[self.precision] == 1
 
     @property
     def gathers_ahead(self) -> int:

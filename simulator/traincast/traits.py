@@ -19,6 +19,7 @@ class Traits:
     `copies_gathered`: gathered parameters are copied out of a buffer (FSDP2, DeepSpeed), not used in place (FSDP1).
     `autocast`: FSDP without a type for parameters (its MixedPrecision.param_dtype) gathers them in single precision,
     and torch.autocast casts at each product, as in `model.operators.Block`.
+    `fp8_scaling`: how an fp8 run scales tensors where nobody says (`model.casts`).
     `fused_casts`: casts to fp8 are part of the kernels in front of them (XLA), as in `model.operators.Block`.
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
@@ -48,6 +49,9 @@ class Traits:
     fp8_params: bool = False
     fused_casts: bool = False
     autocast: bool = False
+    fp8_scaling: str = "delayed"
+    copies_sequence: bool = False
+    complex_rotary: bool = False
     shards_master: bool = False
     flat_gradients: bool = False
     peak_kind: str = "device"

@@ -94,9 +94,9 @@ def test_nemo_long_sequences() -> None:
     assert mean_error_pct([one for one in scores("nemo_cp").values() if one.status == "scored"]) <= 12.0
 
 
-@pytest.mark.xfail(strict=True, reason="23 %: attention slower than its kernel, on eight ranks much slower")
+@pytest.mark.xfail(strict=True, reason="15 %: two and four ranks 3 and 11 % fast, eight ranks 32 %")
 def test_torchtitan_context_parallelism() -> None:
-    """As in residual_notes.yaml; `test_attention_of_torchtitan_is_slower_than_its_kernel` has the figures."""
+    """As in residual_notes.yaml; `test_attention_of_torchtitan_runs_at_one_rate_but_on_eight_ranks` has the figures."""
     found = scores("torchtitan", "titan-0005", "titan-0007", "titan-0017")
     assert mean_error_pct(list(found.values())) <= 12.0
 
@@ -105,22 +105,20 @@ CONTEXT_ROWS = {"titan-0015": 1, "titan-0005": 2, "titan-0017": 4, "titan-0007":
 """Rows of the 8B and the 405B on 32,768 tokens a GPU, by ranks that share a sequence."""
 
 
-def test_attention_of_torchtitan_is_slower_than_its_kernel() -> None:
-    """What these rows leave for attention, forward: FlashAttention-2 has 0.44 of the peak on a card of 700 W (when
-    written: 0.34, 0.36, 0.31 and 0.24 at cp 1, 2, 4 and 8). One rate meets all but the last: at 0.8 of the kernel's the
-    others are within 7 %. Products at 0.66, as those of the card are, would make cp 2 17 % too slow."""
+def test_attention_of_torchtitan_runs_at_one_rate_but_on_eight_ranks() -> None:
+    """What these rows leave for attention, forward, is 0.30, 0.36, 0.30 and 0.24 of the peak at cp 1, 2, 4 and 8 (when
+    written); the card's power limit slows it to 0.37 as it slows products. So one rate meets all but the last."""
     shares = {cp: attention_share(name) for name, cp in CONTEXT_ROWS.items()}
-    assert shares[1] == pytest.approx(shares[2], rel=0.1)
-    assert shares[8] < shares[4] < shares[2]
-    common = attention_errors_pct(0.8)
-    assert max(abs(common[cp]) for cp in (1, 2, 4)) <= 10.0
-    assert common[8] <= -20.0
-    assert attention_errors_pct(0.66)[2] >= 10.0
+    assert max(shares[1], shares[2], shares[4]) <= 1.25 * min(shares[1], shares[2], shares[4])
+    assert shares[8] < 0.85 * min(shares[1], shares[2], shares[4])
+    errors = attention_errors_pct(1.0)
+    assert max(abs(errors[cp]) for cp in (1, 2, 4)) <= 12.0
+    assert errors[8] <= -20.0
 
 
 def test_unequal_work_is_not_what_slows_torchtitan_s_ranks() -> None:
     """PyTorch balances causal work (`_cp_options.enable_load_balance`, on by default). Without it the last rank would
-    have 2 - 1/cp times its share: two ranks would be as much too slow as they are too fast."""
+    have 2 - 1/cp times its share: two and four ranks would be more than a tenth too slow."""
     for name, cp in (("titan-0005", 2), ("titan-0017", 4)):
         job, measured_s = prepared(name)
         unequal = replace(job, recipe=replace(job.recipe, cp_balance=False))
@@ -129,12 +127,12 @@ def test_unequal_work_is_not_what_slows_torchtitan_s_ranks() -> None:
 
 def test_keys_repeated_for_every_query_head_are_most_of_what_torchtitan_sends() -> None:
     """405B over four nodes: 16 query heads a rank share one key head, and torchtitan repeats it before the gather
-    (models/llama, repeat_kv): the forecast without that is 28.7 % too fast, with it 15.1 %."""
+    (models/llama, repeat_kv): the forecast without that is 23 % too fast, with it 11 %."""
     job, measured_s = prepared("titan-0017")
     plain = replace(job.profile, traits=replace(job.profile.traits, cp_by_block=False))
     once_s, repeated_s = (evaluate(lower(one).program).step_time_s for one in (replace(job, profile=plain), job))
-    assert once_s <= 0.75 * measured_s
-    assert 0.8 * measured_s <= repeated_s <= measured_s
+    assert once_s <= 0.8 * measured_s
+    assert 0.85 * measured_s <= repeated_s <= measured_s
 
 
 def attention_share(name: str) -> float:

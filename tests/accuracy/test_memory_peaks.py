@@ -15,7 +15,7 @@ from traincast.validate.place import Place, place_of
 from traincast.validate.rows import PublishedRow, RowSkippedError
 
 # how many rows told nothing, and their mean error in percent when written; those of zero_bubble: test_zero_bubble.py
-PEAKS = {"bloom": (28, 3.6), "mlperf": (9, 0.6), "torchao": (4, 8.3), "torchtitan": (7, 11.2)}
+PEAKS = {"bloom": (28, 3.6), "mlperf": (9, 0.6), "torchao": (6, 9.9), "torchtitan": (7, 11.2)}
 
 # of these families every row ran on the GPU that it names, with its states, batch and recomputation stated
 RAN = ("bloom", "dgxc_h100", "foundry", "internevo", "korthikanti", "kwai_cp", "mlperf", "nemo_cp", "sc21", "torchao",
@@ -109,7 +109,7 @@ def test_peaks_of_megatron_stacks_are_within_5_percent(
     assert statistics.fmean(map(abs, errors(family, rows, told))) <= 0.05
 
 
-@pytest.mark.xfail(reason="8.3 % and 11.2 %: see above; nothing in the rows says what the compiler keeps, nor how many"
+@pytest.mark.xfail(reason="9.9 % and 11.2 %: see above; nothing in the rows says what the compiler keeps, nor how many"
                    " microbatches the pipelines had")  # fmt: skip
 def test_peaks_of_torchtitan_are_within_5_percent(rows: tuple[PublishedRow, ...], told: frozenset[str]) -> None:
     assert max(statistics.fmean(map(abs, errors(family, rows, told))) for family in ("torchao", "torchtitan")) <= 0.05

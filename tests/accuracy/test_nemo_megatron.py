@@ -103,9 +103,24 @@ def test_weak_scaling_loss(dgxc: dict[str, RowScore], model: str, kind: str, fir
     assert 100 * abs(measured[1] / measured[0] - predicted[1] / predicted[0]) <= 3.0
 
 
+CONTRADICTS_ITSELF = "mbridge_26.02.01_LLAMA3_70B_DGX-GB300_MXFP8_401"
+"""PP 4 with one chunk a stage and 8 microbatches: 3/8 of its work more would be bubble, so that the rest had to run at
+2,970 of the 5,000 TFLOP/s of fp8, where the same job of the release before it, so counted, reaches 2,140."""
+
+
 @pytest.fixture(scope="module")
 def others() -> ValidationReport:
-    return validate_rows([row for family in ("nemo", "mlperf", "megatron_bridge") for row in rows_of(family)])
+    families = ("nemo", "mlperf", "megatron_bridge")
+    return validate_rows([row for name in families for row in rows_of(name) if row.id != CONTRADICTS_ITSELF])
+
+
+def test_mxfp8_of_megatron_bridge() -> None:
+    """Llama 3 70B and 405B on GB200 and GB300 in mxfp8; nothing was fitted on any such row (when written: 5.3 %)."""
+    report = validate_rows([row for row in rows_of("megatron_bridge") if row.text("precision") == "mxfp8"])
+    errors = {row.id: abs(row.error_pct or 0.0) for row in report.rows if row.status == "scored"}
+    assert len(errors) == 12
+    assert max(error for name, error in errors.items() if name != CONTRADICTS_ITSELF) <= 10.0
+    assert errors[CONTRADICTS_ITSELF] >= 20.0
 
 
 @pytest.mark.slow

@@ -81,6 +81,23 @@ def test_torchtitan_and_torchao_in_bf16() -> None:
     assert max(abs(error(row)) for row in rows) <= 0.05
 
 
+def test_torchtitan_and_torchao_in_fp8() -> None:
+    """Tensor-wise and row-wise scales, TP 1 and 8, one node to 512 GPUs, without context parallelism: no row told what
+    a cast, a product in fp8 or one with a scale for each row costs (when written: 6.6 % on H100, 14 % on B200)."""
+    report = validated(["torchtitan", "torchao"], lambda row: "fp8" in row.text("precision") and row.count("cp") == 1)
+    rows = scored(report)
+    blackwell = {f"torchao-{number:04d}" for number in (5, 6, 7, 8)}
+    assert len(rows) == 13
+    assert mean_error(row for row in rows if row.id not in blackwell) <= 0.08
+    assert mean_error(row for row in rows if row.id in blackwell) <= 0.15
+
+
+@pytest.mark.xfail(strict=True, reason="14 %: cards with a power limit that is not stated; see residual_notes.yaml")
+def test_torchao_on_b200_to_the_aim() -> None:
+    report = validated(["torchao"], lambda row: row.text("gpu").startswith("B200"))
+    assert mean_error(scored(report)) <= 0.08
+
+
 def test_internevo() -> None:
     """ZeRO-1 over all replicas and in groups, TP 1 and 2, 8 to 1,024 GPUs."""
     report = validated(["internevo"])

@@ -28,6 +28,9 @@ def idle(scenario: Scenario) -> list[str]:
     ("shape", "key", "why"),
     [
         (("parallelism.tp=1",), "training.overlap_tp=bulk", "tp is 1"),
+        ((), "training.fp8_scaling=rowwise", "precision is bf16"),
+        ((), "training.fp8_gather=true", "precision is bf16"),
+        (("training.precision=fp8",), "training.fp8_gather=true", "zero_stage 0 gathers no parameters"),
         ((), "training.overlap_tp=split", "without sequence_parallel no collective is split"),
         (("parallelism.tp=1",), "parallelism.sequence_parallel=true", "tp is 1"),
         (("training.zero_stage=3", "parallelism.pp=1"), "training.bucket=1 MB", "layer by layer"),

@@ -38,23 +38,26 @@ class Machine:
     @property
     def half_precision(self) -> str:
         """What an fp8 stack computes in where it does not compute in fp8; else the precision itself."""
-        return "bf16" if self.precision == "fp8" else self.precision
+        return "bf16" if self.precision in ("fp8", "mxfp8") else self.precision
 
     def gemm(self, op: Gemm) -> GemmConstants:
         """Constants of a product: its direction and precision, and the multiprocessors that it has.
 
-        In fp8 the peak is higher and the share of it lower (`gemm.fp8`). Prologue and epilogue of a tile take the time
-        that they take in half precision, which is more steps of K at the higher rate.
+        In fp8 the peak is higher and the share of it lower (`gemm.fp8`, with a scale for each row also `gemm.rowwise`).
+        Prologue and epilogue of a tile take the time that they take in half precision, which is more steps of K at the
+        higher rate.
         """
         p = self.profile
-        half, peak = self.gpu.peak(self.half_precision), self.gpu.peak("fp8" if op.fp8 else self.half_precision)
+        lost = (p["gemm.fp8"] if op.fp8 else 1.0) * (p["gemm.rowwise"] if op.rowwise else 1.0)
+        narrow = "mxfp8" if self.precision == "mxfp8" else "fp8"
+        half, peak = self.gpu.peak(self.half_precision), self.gpu.peak(narrow if op.fp8 else self.half_precision)
         held = round(p["overlap.split_sms"]) if op.shares_sms else 0
         left = (self.gpu.sm_count - held) / self.gpu.sm_count
         return GemmConstants(
             peak_flops_per_s=peak * left,
             memory_bytes_per_s=self.memory.bytes_per_s,
             sm_count=self.gpu.sm_count - held,
-            efficiency=p["gemm.forward" if op.role == "fwd" else f"gemm.{op.role}"] * (p["gemm.fp8"] if op.fp8 else 1),
+            efficiency=p["gemm.forward" if op.role == "fwd" else f"gemm.{op.role}"] * lost,
             ramp_k=p["gemm.ramp_k"] * peak / half,
             wave_weight=p["gemm.wave_weight"],
             small_tile=p["gemm.small_tile"],
@@ -146,7 +149,8 @@ def compute_seconds(op: Gemm | FlashAttention | MemoryBound, machine: Machine) -
         masked_share = op.query / op.keys if op.causal else 0.0
         seconds = flash_attention_seconds(op.flops, op.keys, op.head_dim, masked_share, machine.flash(op.role))
     else:
-        seconds = memory_bound_seconds(op.bytes_moved, op.calls, machine.memory)
+        share = machine.profile["memory.columns"] if op.columns else 1.0
+        seconds = memory_bound_seconds(op.bytes_moved / share, op.calls, machine.memory)
     return float(seconds) / machine.speed
 
 

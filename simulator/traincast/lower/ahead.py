@@ -75,7 +75,8 @@ def updated_bytes(job: Job, parameters: int, layers: int) -> float:
     [bytes].
 
     In the type of the passes: of half precision, but those of layers in fp8 where the stack keeps them so in an fp8 run
-    (`fp8_params`). Embedding, head and final norm stay in half precision.
+    (`fp8_params`). In mxfp8 they travel in half precision and are cast as they are copied out of the buffer
+    (Megatron-Core, reuse_grad_buf_for_mxfp8_param_ag). So do embedding, head and final norm.
     """
     halved = job.recipe.precision == "fp8" and job.profile.traits.fp8_params
     narrow = layers * layer_parameters(job.model, job.mesh.tp) if halved else 0

@@ -85,10 +85,14 @@ def _all_of(block: op.Block) -> Segment:
 def _stopped(operators: tuple[op.Operator, ...]) -> tuple[op.Operator, ...]:
     """Operators in front of the down projection: its output is read by no backward pass.
 
-    Nor is what of it is scattered piece by piece, which is written in front of the product that it runs beside.
+    Nor is what of it is scattered piece by piece, which is written in front of the product that it runs beside, nor is
+    its weight cast.
     """
     end = next(place for place, one in enumerate(operators) if one.name == "mlp.down")
-    return tuple(one for one in operators[:end] if one.name != "mlp.pieces.reduce_scatter")
+    return tuple(one for one in operators[:end] if one.name not in _WITH_DOWN)
+
+
+_WITH_DOWN = ("mlp.pieces.reduce_scatter", "mlp.down.weight.cast")
 
 
 def _mlp_again(block: op.Block, what: Recomputation, *, early_stop: bool) -> tuple[op.Operator, ...]:
@@ -116,11 +120,19 @@ def _every_second_product(block: op.Block) -> Iterator[op.Operator]:
         "attention.qkv": op.Gemm("attention.key", tokens, block.local_kv_heads * block.head_dim, hidden, calls=2),
         "mlp.up": op.Gemm("mlp.up", tokens, block.ffn_width, hidden, calls=2) if block.gated_mlp else None,
     }
+    widths = {"attention.qkv": block.qkv_width, "mlp.up": 2 * block.ffn_width}
     kept = {one.name for one in op.attention_core_forward(block)}
     for one in _stopped(op.block_forward(block)):
-        if one.name in again:
-            product = again[one.name]
-            if product is not None:
-                yield product
-        elif one.name not in kept and not one.name.endswith("reduce_scatter"):
+        layer = one.name.removesuffix(".weight.cast")
+        product = again.get(layer)
+        if product is not None:
+            yield _part(one, product, widths[layer])
+        elif layer not in again and one.name not in kept and "reduce_scatter" not in one.name:
             yield one
+
+
+def _part(one: op.Operator, product: op.Gemm, width: int) -> op.Operator:
+    """One product of a projection of `width` columns that stands for several, or the cast of its part of the weight."""
+    if isinstance(one, op.MemoryBound):
+        return replace(one, bytes_moved=one.bytes_moved * product.n / width)
+    return replace(product, fp8=one.fp8, rowwise=one.rowwise) if isinstance(one, op.Gemm) else one

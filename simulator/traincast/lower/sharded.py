@@ -152,7 +152,7 @@ def _gathered(job: Job, units: Sequence[Unit]) -> tuple[Segment, ...]:
 def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[Operator]:
     """All-gather of parameters in the type that the passes compute in; single precision where products cast them."""
     if parameters:
-        size = parameters * float(MASTER_BYTES if job.profile.traits.autocast else ACTIVATION_BYTES)
+        size = parameters * _gathered_width(job, name)
         on_host = job.recipe.offload_states == "parameters"
         if on_host:
             own = size / sharding_of(job).shards
@@ -160,11 +160,26 @@ def _gather(job: Job, name: str, parameters: int, behind: int = 0) -> Iterator[O
         yield Collective(f"{name}.parameters.all_gather", "all_gather", "dp", size, behind=behind, after_copies=on_host)
 
 
+def _gathered_width(job: Job, name: str) -> float:
+    """Bytes of a gathered parameter: four where products cast it (`autocast`), one where a layer's weights are gathered
+    in fp8 (norms and biases count along)."""
+    if job.profile.traits.autocast:
+        return float(MASTER_BYTES)
+    return 1.0 if name != "root" and gathers_fp8(job) else float(ACTIVATION_BYTES)
+
+
+def gathers_fp8(job: Job) -> bool:
+    """Whether weights of linear layers come in fp8."""
+    return job.recipe.in_fp8 and job.recipe.fp8_gather and sharding_of(job).gathers in ("pass", "step")
+
+
 def _copy_out(job: Job, parameters: int) -> tuple[Operator, ...]:
-    """Stacks that gather into a buffer copy each parameter out of it."""
+    """Stacks that gather into a buffer copy each parameter out of it, and cast their part of a master copy into it."""
     if not job.profile.traits.copies_gathered:
         return ()
-    return (MemoryBound("layer.parameters.copy", 2.0 * ACTIVATION_BYTES * parameters),)
+    width = _gathered_width(job, "layer")
+    cast = (MASTER_BYTES + width) / sharding_of(job).shards if job.profile.traits.shards_master else 0.0
+    return (MemoryBound("layer.parameters.copy", (2.0 * width + cast) * parameters),)
 
 
 def _reduced(job: Job, how: Sharding, unit: Unit) -> Unit:

@@ -1,7 +1,7 @@
 """Which layers a chunk holds, and the segments of operators that its passes run."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from traincast.errors import ShapeError
 from traincast.lower.chunk import Segment
@@ -9,11 +9,13 @@ from traincast.lower.context import context_of
 from traincast.lower.job import Job
 from traincast.lower.offload import host_copy, stays
 from traincast.lower.recompute import layers_backward
-from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass, sharding_of
+from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass, gathers_fp8, sharding_of
 from traincast.memory import layers_before
 from traincast.model import operators as op
+from traincast.model.casts import Scaling
 from traincast.model.parameters import padded_vocab
-from traincast.recipe import BYTES_PER_ELEMENT
+from traincast.profile import Traits
+from traincast.recipe import BYTES_PER_ELEMENT, Recipe
 from traincast.schedule import model_parts
 
 
@@ -57,6 +59,16 @@ def chunk_parts(job: Job) -> tuple[ChunkPart, ...]:
     )
 
 
+def scaling_of(recipe: Recipe, traits: Traits) -> Scaling:
+    """How tensors are scaled on their way to fp8: as the recipe says, else as the stack does.
+
+    In mxfp8 blocks are, along both axes at once where the stack's own kernels cast (Transformer Engine), else by axis.
+    """
+    if recipe.precision == "mxfp8":
+        return "block" if traits.fp8_scaling == "delayed" else "block_twice"
+    return cast("Scaling", recipe.fp8_scaling or traits.fp8_scaling)
+
+
 def block_of(job: Job, position: int | None = None) -> op.Block:
     """The decoder block that a rank computes, from model, mesh, recipe and what the stack does."""
     model, recipe, traits = job.model, job.recipe, job.profile.traits
@@ -75,9 +87,13 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         sequence_parallel=recipe.sequence_parallel,
         flash=recipe.attention == "flash",
         dropout=traits.dropout,
-        overlap_tp=overlap != "none",
+        overlap_tp=overlap in ("bulk", "split"),
         split_tp=overlap == "split",
-        fp8=recipe.precision == "fp8",
+        fp8=recipe.in_fp8,
+        scaling=scaling_of(recipe, traits),
+        copies_sequence=traits.copies_sequence and overlap != "async" and recipe.microbatch > 1,
+        complex_rotary=traits.complex_rotary,
+        fp8_weights=gathers_fp8(job),
         fp8_transposes=traits.generation == "hopper",
         fused_casts=traits.fused_casts,
         autocast=traits.autocast,

@@ -27,8 +27,9 @@ def optimizer_bytes(recipe: Recipe) -> int:
 
 def weight_bytes(job: MemoryJob, held: StageParameters) -> float:
     """Bytes of a stage's parameters as the passes read them: where an fp8 run has its layers' matrices in fp8, that
-    many copies of a byte each; embedding, head and norms stay in half precision."""
-    copies = job.overheads.fp8_copies if job.recipe.precision == "fp8" else 0
+    many copies of a byte each, in mxfp8 one for each axis; embedding, head and norms stay in half precision."""
+    copies = job.overheads.fp8_copies if job.recipe.in_fp8 else 0
+    copies = 2 if copies and job.recipe.precision == "mxfp8" else copies
     whole = held.total * parameter_bytes(job.recipe)
     return float(whole - held.layers * (parameter_bytes(job.recipe) - copies) if copies else whole)
 

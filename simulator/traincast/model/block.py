@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from traincast.model.casts import HALF_PRECISION, Casts, Scaling, casts_of
+
 Role = Literal["fwd", "dgrad", "wgrad"]
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 CollectiveAxis = Literal["tp", "cp", "ep", "dp", "replica"]
@@ -17,7 +19,8 @@ class Gemm:
     """`batch` products of (m x k) by (k x n).
 
     `calls` counts framework calls for the host: a linear layer is a transpose view and a product. `fp8`: both factors
-    are fp8, the product is half precision. `shares_sms`: a reduction beside it holds some of the multiprocessors.
+    are fp8, the product is half precision; `rowwise`: each row has a scale of its own. `shares_sms`: a reduction beside
+    it holds some of the multiprocessors.
     `out_bytes` are moved for each element of the product: a write, or a read and a write of what it is added to.
     """
 
@@ -30,6 +33,7 @@ class Gemm:
     calls: int = 1
     fp8: bool = False
     shares_sms: bool = False
+    rowwise: bool = False
     out_bytes: float = 2.0
 
     @property
@@ -65,11 +69,12 @@ class FlashAttention:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
-    """Kernels whose time is the bytes they move; `calls` kernels."""
+    """Kernels whose time is the bytes they move; `calls` kernels. `columns`: they walk a matrix along its columns."""
 
     name: str
     bytes_moved: float
     calls: int = 1
+    columns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +153,12 @@ class Block:
     inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient.
     With `fused_loss` one kernel passes over the half-precision logits twice, and one writes their gradient over them.
     With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
-    (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8
-    (`model.linear`), and need transposes where `fp8_transposes`; `fused_casts`: a cast is part of the kernel that makes
-    the tensor (XLA). With `autocast` parameters and the residual stream are single precision, and so are norms, as
-    torch.autocast runs them: each product casts its factors down and its weight gradient up.
+    (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8, cast as
+    `scaling` says (`model.casts`), and need transposes where `fp8_transposes`; `fused_casts`: a cast is part of the
+    kernel that makes the tensor (XLA); `fp8_weights`: weights come in fp8. With `autocast` parameters and the residual
+    stream are single precision, and so are norms, as torch.autocast runs them: each product casts its factors down and
+    its weight gradient up. `copies_sequence`: what is gathered or scattered along the sequence is copied, as sequences
+    are not the outermost dimension (`model.linear`). `complex_rotary`: rotary embeddings multiply complex numbers.
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -177,8 +184,24 @@ class Block:
     fp8_transposes: bool = True
     fused_casts: bool = False
     autocast: bool = False
+    scaling: Scaling = "delayed"
+    fp8_weights: bool = False
+    copies_sequence: bool = False
+    complex_rotary: bool = False
     cp: int = 1
     context: Context = Context()
+
+    @property
+    def casts(self) -> Casts:
+        """What casts to fp8 move."""
+        if not self.fp8:
+            return HALF_PRECISION
+        return casts_of(self.scaling, transposes=self.fp8_transposes, fused=self.fused_casts)
+
+    @property
+    def reads_behind_gathers(self) -> bool:
+        """Whether a cast reads what was gathered, so that it needs no copy of it."""
+        return self.fp8 and self.casts.gathers_half
 
     @property
     def tokens(self) -> int:

@@ -72,7 +72,7 @@ def _norm(block: Block, name: str) -> MemoryBound:
     """
     if block.autocast:
         return MemoryBound(name, 14 * block.norm_elements, calls=2)
-    return MemoryBound(name, (3 if block.fp8 else 4) * block.norm_elements)
+    return MemoryBound(name, block.casts.norm * block.norm_elements)
 
 
 def _residual(block: Block, name: str) -> MemoryBound:
@@ -109,15 +109,27 @@ def _weight_casts(block: Block, name: str, columns: int) -> tuple[Operator, ...]
     return (MemoryBound(name, 6.0 * columns * block.hidden, calls=2),) if block.autocast else ()
 
 
+def _rotary(block: Block, name: str) -> tuple[Operator, ...]:
+    """Rotary embedding of queries and keys; fused, one kernel walks the whole projection.
+
+    With complex numbers, which compilers leave to kernels of their own, each element of queries and keys is cast to
+    single precision (2 + 4), multiplied (4 + 4) and cast back (4 + 2): torchtitan, models/llama/model.py,
+    `apply_rotary_emb`.
+    """
+    if not block.rotary:
+        return ()
+    width = (block.local_heads + block.local_kv_heads) * block.head_dim
+    moved = 20.0 * width if block.complex_rotary else 4.0 * block.qkv_width
+    return (MemoryBound(name, moved * block.tokens, calls=6 if block.complex_rotary else 2),)
+
+
 def attention_forward(block: Block) -> tuple[Operator, ...]:
     """Norm, projections, attention and residual of one block."""
-    t = block.tokens
-    rotary = (MemoryBound("rotary", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
     return (
         _norm(block, "attention.norm"),
         *_weight_casts(block, "attention.weights.cast", block.qkv_width + block.attention_width),
         *column_parallel_forward(block, "attention", "attention.qkv", block.qkv_width, 3),
-        *rotary,
+        *_rotary(block, "rotary"),
         *attention_core_forward(block),
         *row_parallel_forward(block, "attention", "attention.out", block.attention_width, 3),
         _residual(block, "attention.residual"),
@@ -159,13 +171,11 @@ def mlp_backward(block: Block) -> tuple[Operator, ...]:
 
 def attention_backward(block: Block) -> tuple[Operator, ...]:
     """Backward of residual, attention and norm."""
-    t = block.tokens
-    rotary = (MemoryBound("rotary.grad", 4.0 * t * block.qkv_width, calls=2),) if block.rotary else ()
     return (
         _residual_gradient(block, "attention.residual.grad"),
         *row_parallel_backward(block, "attention.out", block.attention_width),
         *attention_core_backward(block),
-        *rotary,
+        *_rotary(block, "rotary.grad"),
         *column_parallel_backward(block, "attention.qkv", block.qkv_width),
         *_weight_casts(block, "attention.weights.grad.cast", block.qkv_width + block.attention_width),
         _norm_gradient(block, "attention.norm.grad"),

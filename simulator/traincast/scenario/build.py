@@ -17,7 +17,7 @@ from traincast.mesh import (
 )
 from traincast.model import ModelShape
 from traincast.model.shape import hidden_per_head
-from traincast.recipe import Recipe, TpOverlap
+from traincast.recipe import Fp8Scaling, Recipe, TpOverlap
 from traincast.scenario import placement
 from traincast.scenario.checks import recipe_problems, schedule_errors, shape_problems
 from traincast.scenario.cluster import open_cluster
@@ -320,6 +320,8 @@ def _recipe(section: ScenarioSection, model: ModelShape, mesh: Mesh, assumptions
         stage_layers=_stage_layers(training, shape, model.layers),
         overlap_tp=cast("TpOverlap | None", training.overlap_tp),
         overlap_params=bool(training.overlap_params),
+        fp8_scaling=cast("Fp8Scaling | None", training.fp8_scaling),
+        fp8_gather=bool(training.fp8_gather),
         **sharding_fields(training),
         **context_fields(training, mesh, assumptions),
         **chosen,

@@ -22,7 +22,7 @@ def idle_keys(section: ScenarioSection, mesh: Mesh, recipe: Recipe, layers: int)
         for key in part.model_fields_set
         if getattr(part, key) is not None and getattr(part, key) != "none"
     }
-    rules = [*_of_tensors(mesh, recipe), *_of_replicas(mesh, recipe), *_of_pipeline(mesh, recipe)]
+    rules = [*_of_tensors(mesh, recipe), *_of_replicas(mesh, recipe), *_of_pipeline(mesh, recipe), *_of_fp8(recipe)]
     rules += [*_of_context(mesh, recipe), *_of_activations(mesh, recipe, layers)]
     said: dict[str, str] = {}
     for key, why in rules:
@@ -31,7 +31,14 @@ def idle_keys(section: ScenarioSection, mesh: Mesh, recipe: Recipe, layers: int)
     return tuple(said.values())
 
 
-_OFF_SAYS_NOTHING = ("sequence_parallel", "overlap_dp", "overlap_params", "post_validation", "offload_activations")
+_OFF_SAYS_NOTHING = (
+    "sequence_parallel",
+    "overlap_dp",
+    "overlap_params",
+    "post_validation",
+    "offload_activations",
+    "fp8_gather",
+)
 
 Reasons = Iterator[tuple[str, str]]
 """(key, why it has no effect)"""
@@ -67,6 +74,15 @@ def _of_pipeline(mesh: Mesh, recipe: Recipe) -> Reasons:
         yield "scatter_gather", "tp is 1"
     elif recipe.sequence_parallel:
         yield "scatter_gather", "with sequence_parallel each rank holds and sends its own part"
+
+
+def _of_fp8(recipe: Recipe) -> Reasons:
+    if recipe.precision != "fp8":
+        yield "fp8_scaling", f"precision is {recipe.precision}"
+    if not recipe.in_fp8:
+        yield "fp8_gather", f"precision is {recipe.precision}"
+    elif recipe.zero_stage < 3:
+        yield "fp8_gather", f"zero_stage {recipe.zero_stage} gathers no parameters for the passes"
 
 
 def _of_context(mesh: Mesh, recipe: Recipe) -> Reasons:

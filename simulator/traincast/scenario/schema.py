@@ -16,6 +16,7 @@ from traincast.recipe import (
     BYTES_PER_ELEMENT,
     AttentionKernel,
     ContextKind,
+    Fp8Scaling,
     OffloadedStates,
     P2PMode,
     ScheduleName,
@@ -201,6 +202,8 @@ class TrainingSection(Section):
     overlap_dp: StrictBool | None = None
     overlap_params: StrictBool | None = None
     overlap_tp: Annotated[str, _one_of(*get_args(TpOverlap))] | None = None
+    fp8_scaling: Annotated[str, _one_of(*get_args(Fp8Scaling))] | None = None
+    fp8_gather: StrictBool | None = None
     gradient_dtype: GradientType | None = None
     bucket: Size | None = None
     p2p: Annotated[str, _one_of(*get_args(P2PMode))] | None = None

@@ -10,7 +10,7 @@ from traincast.validate.context import context_of_row, offloading_of_row
 from traincast.validate.inferred import as_stated_by_source
 from traincast.validate.rows import PublishedRow, RowSkippedError
 from traincast.validate.sharded import default_bucket, sharding_of_row, understood
-from traincast.validate.stack import messages_of_row, overlap_of_row, said, silent_fields
+from traincast.validate.stack import fp8_of_row, messages_of_row, overlap_of_row, said, silent_fields
 
 if TYPE_CHECKING:
     from traincast.mesh import Mesh
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from traincast.profile import Profile
 
 RECOMPUTE_MODES = ("none", "selective", "full")
-_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8")
 _FFN_FACTOR = 4
 _LARGEST_MICROBATCH = 64
 
@@ -207,6 +207,7 @@ def _base_recipe(row: PublishedRow, model: "ModelShape", notes: list[str]) -> Re
         # the authors of zero bubble: steps roll, unless the optimiser was synchronised (Qi et al. 2023, section 4)
         post_validation=splits and "sync_optimizer" not in (row.text("remark"), row.text("unusual")),
         scatter_gather=True if scatter_gather is None else scatter_gather,
+        **fp8_of_row(row),
         **offloading_of_row(row),
         **sharding_of_row(row, notes),
     )

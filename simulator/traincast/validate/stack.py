@@ -17,6 +17,12 @@ _COLUMNS: Final = {
 }
 """Fields of the recipe that a column of the row states."""
 
+_FP8: Final[dict[str, dict[str, Any]]] = {
+    "fp8_rowwise": {"fp8_scaling": "rowwise"},
+    "fp8_allgather": {"fp8_scaling": "tensorwise", "fp8_gather": True},
+}
+"""What a remark says of an fp8 recipe: torchao's names."""
+
 
 def overlap_of_row(row: PublishedRow, profile: "Profile | None", tp: int) -> dict[str, Any]:
     """How the row's tensor-parallel communication overlaps: not at all where it says so, else as the stack does."""
@@ -24,6 +30,11 @@ def overlap_of_row(row: PublishedRow, profile: "Profile | None", tp: int) -> dic
         return {"overlap_tp": "none"}
     stack = {} if profile is None else profile.stack_defaults(tp, 1)
     return {"overlap_tp": stack["overlap_tp"]} if "overlap_tp" in stack else {}
+
+
+def fp8_of_row(row: PublishedRow) -> dict[str, Any]:
+    """How the row's fp8 run scales tensors and gathers weights, where its remark says so."""
+    return dict(_FP8.get(row.text("remark"), {}))
 
 
 def silent_fields(row: PublishedRow, base: "Recipe", profile: "Profile | None", tp: int) -> dict[str, Any]:
