@@ -23,6 +23,8 @@ class Traits:
     `fused_casts`: casts to fp8 are part of the kernels in front of them (XLA), as in `model.operators.Block`.
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
+    `untied`: published GPT models of this stack have an output matrix of their own. `owners`: a rank of ZeRO-1 updates
+    and broadcasts whole matrices.
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient; in memory 4 bytes a logit,
     else `footprint.logit`.
     `shards_master`: what ZeRO-3 shards is the single-precision master copy itself, cast as it is gathered (FSDP), not a
@@ -58,3 +60,5 @@ class Traits:
     peak_unit: str = "GB"
     peak_stage: str = "fullest"
     one_connection: bool = False
+    untied: bool = False
+    owners: bool = False

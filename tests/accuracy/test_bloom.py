@@ -28,13 +28,21 @@ def report(rows: tuple[PublishedRow, ...]) -> ValidationReport:
 
 
 def test_steps(report: ValidationReport) -> None:
-    """One pair told what heads of 108 columns cost and how late the last rank comes (when written: 5.3 %, 0.91)."""
+    """One pair told what heads of 108 columns cost and how late the last rank comes (when written: 3.9 %, 0.91)."""
     (family,) = report.families
     assert family.scored >= 25
     assert family.mape_pct is not None
     assert family.mape_pct <= 8.0
     assert family.spearman is not None
     assert family.spearman >= 0.85
+
+
+def test_runs_before_launches_were_made_blocking(report: ValidationReport) -> None:
+    """The first runs, on 1 and 20 nodes, whose hosts could run ahead: within 10 %, and told no constant (when written:
+    0.1 % and 9.5 %; with the later setting 32 % and 19 %)."""
+    early = [one for one in report.rows if one.id.startswith("bloom_0217")]
+    assert len(early) == 2
+    assert max(abs(one.error_pct or 100.0) for one in early) <= 10.0
 
 
 def test_the_best_rate_is_among_the_predicted_top_3(report: ValidationReport) -> None:
@@ -91,8 +99,8 @@ RAN_OUT = {
     "206B TP4 PP12 DP8, microbatch 2": pytest.param(
         (14336, 82, Mesh(tp=4, pp=12, dp=8), 2, "bf16"),
         marks=pytest.mark.xfail(
-            reason="66 GB by the items that put its 203B neighbour (67 GB measured) at 67: nothing in the run's record"
-            " says what else it needed",
+            reason="67 GB by the items that put seven runs of its table (59 to 67 GB measured) within 2 GB; the 176B of"
+            " the same width has a layer less on each stage and took 60. Its record does not say what else it needed",
         ),
     ),
 }

@@ -1,7 +1,7 @@
 """Sharded data parallelism against measured steps: FSDP, FSDP2, ZeRO-1 in groups, DeepSpeed ZeRO-3.
 
 Figures when written: llm-foundry 2.7 % over the 221 rows that no profile has seen (null 35.6 %), torchtitan bf16 1.7 %,
-torchao bf16 2.4 %, InternEvo 4.2 %, SC21's ZeRO-3 6.6 % over four rows, one constant told by the two others.
+torchao bf16 2.4 %, InternEvo 1.1 %, SC21's ZeRO-3 6.6 % over four rows, one constant told by the two others.
 """
 
 from collections.abc import Callable, Iterable
@@ -99,20 +99,16 @@ def test_torchao_on_b200_to_the_aim() -> None:
 
 
 def test_internevo() -> None:
-    """ZeRO-1 over all replicas and in groups, TP 1 and 2, 8 to 1,024 GPUs."""
+    """ZeRO-1 over all replicas and in groups, TP 1 and 2, 8 to 1,024 GPUs (when written: 1.4 %, at worst 2.8 %)."""
     report = validated(["internevo"])
     (family,) = report.families
     assert (family.scored, family.fitted) == (13, 4)
-    assert family.mape_pct <= 6
-    outlier = "internevo_tp1_z-1_1024"
-    assert max(abs(error(row)) for row in scored(report) if row.id != outlier) <= 0.05
+    assert family.mape_pct <= 3
+    assert max(abs(error(row)) for row in scored(report)) <= 0.05
 
 
-@pytest.mark.xfail(
-    reason="39 % fast: over all 1,024 replicas the measured step is 2.8 s longer than over 64; messages of each"
-    " parameter to its owner, whose number grows with the replicas, are not in the model"
-)
 def test_internevo_over_1024_replicas() -> None:
+    """Broadcasts of 162 matrices, each down a chain of 1,024 ranks: 3 s of the step, told by no row."""
     (row,) = validated(["internevo"], lambda row: row.id == "internevo_tp1_z-1_1024").rows
     assert abs(error(row)) <= 0.12
 

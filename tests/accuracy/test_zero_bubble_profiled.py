@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from traincast.profile import load_profile
 from traincast.validate.profiled import (
     AS_PROFILED,
     RunLoss,
+    completed_program,
+    completed_steps_s,
     identify,
     profiled_program,
     profiled_steps_s,
@@ -88,10 +91,48 @@ def test_the_order_of_the_schedules_in_every_group(rows: tuple[PublishedRow, ...
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="steps run 8.1 % longer than their profile: mean error 8.1 %, all of one sign")
 def test_rows_as_profiled(rows: tuple[PublishedRow, ...]) -> None:
-    """Without the two figures: the profile alone, as the paper's own bubble rates have it (its Table 5)."""
-    assert np.abs(errors(list(rows), AS_PROFILED)).mean() <= 0.03
+    """Without the two figures. The profile alone is 8.4 % short, all of one sign; the paper's own bubble rates (its
+    Table 5) stand on it. With what it leaves out, from shapes and the stack's profile: 1.4 %, at worst 4.1 %.
+    """
+    free = [row for row in rows if row not in fitted(rows)]
+    bare = errors(free, AS_PROFILED)
+    assert bare.max() < 0.0
+    completed = np.array(completed_steps_s(free)) / np.array([measured_s(row) for row in free]) - 1
+    assert np.abs(completed).mean() <= 0.03
+    assert np.abs(completed).mean() <= np.abs(bare).mean() / 4
+    assert np.abs(completed).max() <= 0.05
+
+
+@pytest.mark.slow
+def test_what_a_pass_costs_its_host_is_the_same_from_shapes_and_from_pass_times(
+    rows: tuple[PublishedRow, ...],
+) -> None:
+    """0.73 ms with all kernels forecast; 0.8 ms with the passes as profiled, of either model, whose passes take 46 and
+    31 ms: no share of the passes, but so much of each.
+    """
+    shipped_s = load_profile("a100-roce-zerobubble2023")["pass.fixed"]
+    for model in ("1.5B", "14.6B"):
+        own = [row for row in rows if row.id.startswith(f"zb_t4_{model}")]
+        measured = np.array([measured_s(row) for row in own])
+        none, some = (np.array(completed_steps_s(own, per_pass_s)) / measured - 1 for per_pass_s in (0.0, shipped_s))
+        slope = (some - none) / shipped_s
+        assert -(slope @ none) / (slope @ slope) == pytest.approx(shipped_s, rel=0.15)
+
+
+def test_what_is_left_out_stands_around_the_passes(rows: tuple[PublishedRow, ...]) -> None:
+    """Passes longer by the host's time each, messages of the stack, an optimiser and nothing that stages meet in."""
+    for name, p2p in (("ZB-2p", "async"), ("1F1B", "blocking"), ("1F1B-I", "async")):
+        row = next(row for row in rows if row.id == f"zb_t4_1.5B_{name}_m24")
+        bare, whole = profiled_program(row), completed_program(row, 1e-3)
+        assert whole.schedule == bare.schedule
+        assert whole.p2p == p2p
+        for plain, cls in zip(bare.classes, whole.classes, strict=True):
+            for kind in ("F", "I", "W") if name == "ZB-2p" else ("F", "B"):
+                longer_s = cls.chunks[kind, 0].duration_s - plain.chunks[kind, 0].duration_s
+                assert longer_s == pytest.approx(1e-3)
+            assert {"optimizer", "step"} <= {one.name for one in cls.tail}
+        assert not any(one.meets for cls in whole.classes for one in cls.tail) or name != "ZB-2p"
 
 
 def test_what_a_synchronised_optimiser_costs(rows: tuple[PublishedRow, ...], loss: RunLoss) -> None:

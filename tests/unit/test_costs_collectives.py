@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from traincast.costs.collectives import NetworkConstants, choose, collective_seconds, message_seconds, wires
+from traincast.costs.collectives import NetworkConstants, choose, collective_seconds, fill_s, message_seconds, wires
 from traincast.costs.collectives.ring import ring_bytes_per_s, ring_latency_s
 from traincast.costs.collectives.tree import tree_bytes_per_s, tree_latency_s
 from traincast.topology import Span
@@ -133,3 +133,17 @@ def test_nothing_to_do_takes_no_time() -> None:
     assert collective_seconds("all_reduce", 1e6, alone, c) == 0.0
     assert collective_seconds("all_reduce", 0.0, whole_nodes(2, *A100), c) == 0.0
     assert message_seconds(0.0, whole_nodes(2, *A100), c) == 0.0
+
+
+def test_a_chain_fills_hop_by_hop() -> None:
+    """Four NICs of 12.5 GB/s a node: 3.4 us and 2 MiB at 300 GB/s (7.0 us) a hop inside, 9.6 us and 2 MiB at 48 GB/s
+    (43.7 us) a hop across; less for what is smaller than a chunk of each channel, nothing more for what is larger."""
+    c = constants("2.8", "ampere")
+
+    def fill(nodes: int, size: float) -> float:
+        return fill_s(size, wires(Span(8 * nodes, nodes, 8, "leaf", 300e9, 0.0, 50e9, 0.0, 12.5e9, 1.0), c), c)
+
+    inside_s, across_s = 3.4e-6 + 2**21 / 300e9, 9.6e-6 + 2**21 / 48e9
+    assert fill(128, 64e6) == pytest.approx(896 * inside_s + 127 * across_s)
+    assert fill(128, 64e9) == fill(128, 64e6)
+    assert fill(2, 2**20) == pytest.approx(14 * (inside_s - 2**20 / 300e9) + across_s - 2**20 / 48e9)

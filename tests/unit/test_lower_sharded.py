@@ -13,7 +13,7 @@ from traincast.lower import chunk as chunk_module
 from traincast.lower.chunk import Segment, chunk_time
 from traincast.lower.classes import CostBook
 from traincast.lower.offload import host_bytes_per_s
-from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass
+from traincast.lower.sharded import Root, Unit, backward_pass, forward_pass, owners
 from traincast.lower.stages import chunk_parts
 from traincast.mesh import Mesh, hsdp_mesh
 from traincast.model.operators import Collective, MemoryBound, Operator
@@ -292,6 +292,23 @@ def test_states_on_the_host_take_the_way_there() -> None:
     assert tails[1]["optimizer"] > tails[0]["optimizer"]
     fetched = job(Mesh(dp=8), **FSDP, offload_states="parameters")
     assert step_s(fetched) > step_s(job(Mesh(dp=8), **FSDP))
+
+
+def test_owners_broadcast_whole_matrices_one_after_the_other() -> None:
+    """Four matrices a layer of a plain MLP and the tied embedding: 33 owners, however many ranks there are, each with a
+    chain of all ranks. Inside a node chains are few and short."""
+    assert [owners(job(Mesh(dp=dp), zero_stage=1), Root(True, True), 8) for dp in (8, 32, 64)] == [8, 32, 33]
+    assert owners(job(Mesh(dp=64), zero_stage=1, fsdp_shard=8), Root(True, True), 8) == 8
+    more_s = {}
+    for name, recipe in {"all": {}, "groups": {"fsdp_shard": 8}}.items():
+        plain = job(Mesh(dp=512), zero_stage=1, **recipe)
+        traits = replace(plain.profile.traits, owners=True)
+        chained = replace(plain, profile=replace(plain.profile, traits=traits))
+        tails = [{op.name: op.duration_s for op in lower(one).program.classes[0].tail} for one in (plain, chained)]
+        assert {name for name in tails[0] if tails[0][name] != tails[1][name]} == {"parameters"}
+        more_s[name] = tails[1]["parameters"] - tails[0]["parameters"]
+    assert 33 * 511 * 5e-6 < more_s["all"] < 33 * 511 * 30e-6
+    assert more_s["groups"] < 0.02 * more_s["all"]
 
 
 @pytest.mark.parametrize(

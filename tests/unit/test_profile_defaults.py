@@ -1,5 +1,6 @@
 """What a stack does where nobody says otherwise: read from profiles, laid under rows and scenarios."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,26 @@ def test_rows_that_ran_in_jax_are_not_of_a_suites_pytorch_stack() -> None:
     assert place.profile.name == "h100-maxtext2025"
     elsewhere = place_of(PublishedRow("a.csv", 2, {**row.cells, "gpu": "H200-141GB-SXM"}))
     assert any("jax_xla" in note for note in elsewhere.notes)
+
+
+def test_rows_of_before_a_setting_changed_have_a_profile_of_their_own() -> None:
+    """BLOOM's runs of 17 February 2022, quoted from logs; lines of other families' logs are of their stack."""
+    row = PublishedRow("a.csv", 2, {**ROW, "gpu": "A100-80GB-SXM", "stack": "BLOOM-176B (BigScience logs)"})
+    lines = "bigscience-workshop/bigscience@9e64ede train/tr11-176B-ml/chronicles-prequel.md (log lines ~L360-430)"
+    early, later, other = (
+        place_of(replace(row, cells={**row.cells, "family": family, "source": source}))
+        for family, source in (("bloom", lines), ("bloom", "elsewhere"), ("other", lines))
+    )
+    assert not early.profile.traits.launch_blocking
+    assert later.profile.traits.launch_blocking
+    assert other.profile is later.profile
+
+
+def test_a_stack_says_that_its_models_are_not_tied() -> None:
+    """The fork of the zero-bubble schedules; other GPT rows have one table for both ends."""
+    row = PublishedRow("a.csv", 2, {**ROW, "gated_mlp": "n"})
+    profiles = [load_profile(name) for name in ("a100-roce-zerobubble2023", "a100-selene-megatron2022")]
+    assert [build_case(row, one).model.tied_embeddings for one in profiles] == [False, True]
 
 
 def test_no_two_profiles_claim_a_stack_of_one_gpu() -> None:

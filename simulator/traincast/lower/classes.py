@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from traincast.costs import Machine, machine_of
-from traincast.costs.collectives import NetworkConstants, collective_seconds, message_seconds
+from traincast.costs.collectives import NetworkConstants, collective_seconds, fill_s, message_seconds, wires
 from traincast.costs.memory_bound import optimizer_seconds
 from traincast.lower.ahead import parameters_ahead_s, updated_bytes
 from traincast.lower.chunk import ChunkTime, Segment, chunk_time
@@ -18,7 +18,7 @@ from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
 from traincast.lower.ragged import last_job, mean_time
 from traincast.lower.rings import CONTEXT_FAMILIES
 from traincast.lower.seats import Networks, Seats
-from traincast.lower.sharded import family_of, in_passes, pass_spans, sharding_of
+from traincast.lower.sharded import Root, family_of, in_passes, owners, pass_spans, sharding_of
 from traincast.lower.split import SEGMENTS
 from traincast.lower.stages import ChunkPart, first_forward_segments, forward_segments
 from traincast.model.parameters import (
@@ -212,9 +212,25 @@ class CostBook:
 
     def stage_parameters(self, stage: int) -> int:
         """Parameters on one rank of a stage."""
+        model, tp, root = self.job.model, self.job.mesh.tp, self.root(stage)
+        return stage_parameters(model, tp, self.layers(stage), first=root.embedding, last=root.head).total
+
+    def root(self, stage: int) -> Root:
+        """What a stage holds beside layers."""
         held = [self.parts[index] for index in self.held(stage)]
-        first, last = any(part.embedding for part in held), any(part.head for part in held)
-        return stage_parameters(self.job.model, self.job.mesh.tp, self.layers(stage), first=first, last=last).total
+        return Root(any(part.embedding for part in held), any(part.head for part in held))
+
+    def chains_s(self, stage: int, size: float, spans: Mapping[str, Span]) -> float:
+        """What broadcasts of updated matrices by their owners take beyond a gather of the same bytes (`owners`) [s].
+
+        One begins when the one before has ended: its root stands right before that one's in NCCL's rings (0 7 6 ... 1
+        in a node), and so ends its chain. The chain of all ranks has to fill anew for each of them.
+        """
+        if not self.machine.profile.traits.owners:
+            return 0.0
+        count, family = owners(self.job, self.root(stage), self.layers(stage)), family_of("dp", spans)
+        fills_s = (fill_s(size / count, wires(spans[family], one), one) for one in self._stacks(family))
+        return count * max(fills_s)
 
     def layers(self, stage: int) -> int:
         """Layers of a stage, all its chunks together."""
@@ -249,7 +265,7 @@ class CostBook:
         elif self.sharding.gathers == "update":
             size = updated_bytes(job, parameters, self.layers(stage))
             gather_s = self.collective_s("all_gather", size, family_of("dp", spans), spans)
-            ops.append(TailOp("parameters", "dp", gather_s))
+            ops.append(TailOp("parameters", "dp", gather_s + self.chains_s(stage, size, spans)))
         elif self.sharding.gathers == "step":
             ops.append(TailOp("parameters", "dp", self.first_gather_s(stage, spans)))
         ops.append(TailOp("step", "host", self.machine.profile["step.fixed"]))

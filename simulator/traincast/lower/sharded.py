@@ -221,6 +221,18 @@ def _collect(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Op
         yield HostCopy(f"{name}.gradients.out", width * own, "out", host_bytes_per_s(job.cluster, job.seat))
 
 
+def owners(job: Job, root: Root, layers: int) -> int:
+    """Ranks of a shard group that own updated matrices, where each owns whole ones: no more than there are matrices.
+
+    A layer has four, or five with a gated MLP: query, key and value in one, output, and those of the MLP. Norms and
+    biases go with them. Embedding and head are one each, or one together where they are tied and on one rank.
+
+    Reference: InternEvo, solver/optimizer/utils.py (ParamBcastSyncHandler: the next rank once the share is full).
+    """
+    ends = sum((root.embedding, root.head and not (root.embedding and job.model.tied_embeddings)))
+    return min(sharding_of(job).shards, layers * (5 if job.model.gated_mlp else 4) + ends)
+
+
 def family_of(axis: str, spans: Mapping[str, Span]) -> str:
     """The family of groups in which a collective of an axis runs: that of the dp axis is the shard group."""
     return "shard" if axis == "dp" and "shard" in spans else axis

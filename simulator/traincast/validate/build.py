@@ -93,6 +93,8 @@ def build_case(row: PublishedRow, profile: "Profile | None" = None) -> Case:
     own, said_of_it = as_stated_by_source(row)
     notes = list(said_of_it)
     model = _model(own, notes)
+    if profile is not None and profile.traits.untied:
+        model = replace(model, tied_embeddings=False)
     mesh = _mesh(own)
     candidates = tuple(_candidates(own, _Setting(model, mesh, profile), notes))
     if not candidates:

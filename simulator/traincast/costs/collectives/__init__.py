@@ -10,6 +10,7 @@ from traincast.costs.collectives.network import (
     wires,
 )
 from traincast.costs.collectives.option import Choice
+from traincast.costs.collectives.ring import fill_s
 from traincast.costs.collectives.select import Forced, all_to_all_seconds, choose, collective_seconds
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "all_to_all_seconds",
     "choose",
     "collective_seconds",
+    "fill_s",
     "message_seconds",
     "wires",
 ]

@@ -100,3 +100,22 @@ def ring_choice(op: str, protocol: int, size_bytes: float, w: Wires, c: NetworkC
         cap_bytes_per_s=real_cap,
         edge=(0.5 if op == "all_reduce" else 1.0) / steps,
     )
+
+
+STEP_BYTES = 512 * 1024
+"""Chunk of a channel of a Simple ring: NCCL's buffer of 4 MiB in its 8 steps."""
+
+
+def fill_s(size_bytes: float, w: Wires, c: NetworkConstants) -> float:
+    """Time until the last rank of a broadcast's chain has the first chunk of every channel [s].
+
+    NCCL's own account (`ring_latency_s`) leaves it out: (n - N) hops inside N nodes and N - 1 across them, on each of
+    which all channels pass on a chunk whole, at the raw rate of a GPU's links or of the group out of a node.
+    """
+    chunk = min(STEP_BYTES, size_bytes / w.channels)
+    inside_bytes_per_s = w.bus_bytes_per_s if w.nodes == 1 else w.link_bytes_per_s
+    hop = (c.latencies.nvlink_ring if w.nvlink else c.latencies.pcie_ring)[PROTOCOLS.index("Simple")]
+    network = c.latencies.network_ring[PROTOCOLS.index("Simple")] + w.extra_latency_s
+    inside_s = c.intra_latency_factor * hop + w.channels * chunk / inside_bytes_per_s
+    across_s = c.inter_latency_factor * network + w.channels * chunk / w.bus_bytes_per_s
+    return (w.ranks - w.nodes) * inside_s + (w.nodes - 1) * across_s
