@@ -151,6 +151,18 @@ def test_a_fused_sum_reads_and_writes_the_main_gradient() -> None:
     assert {op.out_bytes for op in own if isinstance(op, Gemm)} == {2.0}
 
 
+def test_a_sum_of_its_own_moves_bytes_for_the_microbatches_that_add_anything() -> None:
+    """Autograd keeps the first microbatch's gradient: of four, three read it and read and write the sum (2 + 2 + 2)."""
+
+    def summed(share: float) -> float:
+        own = layer(block(fused_accumulation=False, summed=share))
+        return sum(op.bytes_moved for op in own if isinstance(op, MemoryBound) and op.name.endswith(".accumulate"))
+
+    assert summed(1.0) == pytest.approx(6 * 12 * 4096**2 / 4)
+    assert summed(0.75) == pytest.approx(0.75 * summed(1.0))
+    assert summed(0.0) == 0.0
+
+
 def test_fused_casts_leave_the_transposes() -> None:
     """XLA makes a cast part of the kernel in front of it: on Hopper the transposed copies stay, else nothing."""
     t, h = BLOCK.tokens, BLOCK.hidden

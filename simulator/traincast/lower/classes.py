@@ -20,7 +20,7 @@ from traincast.lower.rings import CONTEXT_FAMILIES
 from traincast.lower.seats import Networks, Seats
 from traincast.lower.sharded import Root, family_of, in_passes, owners, pass_spans, sharding_of
 from traincast.lower.split import SEGMENTS
-from traincast.lower.stages import ChunkPart, first_forward_segments, forward_segments
+from traincast.lower.stages import ChunkPart, block_of, first_forward_segments, forward_segments
 from traincast.model.parameters import (
     embedding_parameters,
     head_parameters,
@@ -277,11 +277,10 @@ def _pass_key(job: Job, machine: Machine) -> tuple[object, ...]:
 
     Of a sweep's shapes many differ only in how often such a pass runs, and where.
     """
-    mesh = job.mesh if job.mesh.cp > 1 else (job.mesh.tp, 1)
     recipe = replace(job.recipe, global_batch=1, vpp=1, schedule="none", stage_layers=None)
     how = sharding_of(job)
     inside = (how, job.bucket_bytes) if in_passes(job) or how.gathers == "step" else ()
-    return (machine, job.profile, job.cluster, job.seat, job.model, mesh, recipe, *inside)
+    return (machine, job.profile, job.cluster, job.seat, job.model, block_of(job), recipe, *inside)
 
 
 @lru_cache(maxsize=256)

@@ -99,11 +99,24 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         autocast=traits.autocast,
         # what is reduced behind each microbatch needs no sum over them on this rank
         fused_accumulation=traits.fused_accumulation or sharding_of(job).reduces_each,
+        summed=_summed(job),
         fused_loss=traits.fused_loss,
         main_gradient_bytes=BYTES_PER_ELEMENT[recipe.gradient_dtype],
         cp=job.mesh.cp,
         context=context_of(job, position),
     )
+
+
+def _summed(job: Job) -> float:
+    """Share of the microbatches whose weight gradients are added to others: all but the first.
+
+    The optimiser drops half-precision gradients (Megatron-LM's zero_grad sets them to None), so that autograd keeps the
+    first microbatch's without a copy. Single-precision main gradients live in a buffer, to which the first is added
+    too; an overlapping DDP copies the last one's into its buckets instead.
+    """
+    if job.recipe.gradient_dtype == "fp32" or job.overlaps_gradients:
+        return 1.0
+    return 1.0 - 1.0 / job.microbatches
 
 
 def forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:

@@ -150,7 +150,8 @@ class Block:
     `dropout` adds the mask traffic of attention and hidden dropout (GPT stacks of 2020-2022 train with 0.1).
     `overlap_tp` lets backward collectives of column-parallel layers run beside the following product
     (Megatron-LM from late 2021; Korthikanti 2022 §6). `fused_accumulation` adds weight gradients to the main gradient
-    inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient.
+    inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient, in a
+    share `summed` of the microbatches (autograd keeps the first one's as it is where there is no buffer to add it to).
     With `fused_loss` one kernel passes over the half-precision logits twice, and one writes their gradient over them.
     With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
     (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8, cast as
@@ -177,6 +178,7 @@ class Block:
     dropout: bool = True
     overlap_tp: bool = False
     fused_accumulation: bool = False
+    summed: float = 1.0
     main_gradient_bytes: int = 2
     fused_loss: bool = False
     split_tp: bool = False

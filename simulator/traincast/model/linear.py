@@ -132,16 +132,16 @@ def _weight_gradient(block: Block, name: str, rows: int, columns: int) -> tuple[
     """Weight gradient of a (columns x rows) weight, and its sum into the main gradient.
 
     Fused, the product's epilogue reads and writes the main gradient; unfused, the sum reads the new gradient (2 bytes)
-    and reads and writes the main one.
+    and reads and writes the main one. Bytes are the mean over microbatches, of which a share `summed` adds anything.
     """
     summed = 2.0 * block.main_gradient_bytes
     out_bytes = summed if block.fused_accumulation else 2.0
     product = replace(
         _product(block, f"{name}.wgrad", rows, columns, block.tokens), role="wgrad", calls=2, out_bytes=out_bytes
     )
-    if block.fused_accumulation:
+    if block.fused_accumulation or block.summed == 0.0:
         return (product,)
-    return (product, MemoryBound(f"{name}.accumulate", (2.0 + summed) * rows * columns))
+    return (product, MemoryBound(f"{name}.accumulate", block.summed * (2.0 + summed) * rows * columns))
 
 
 def column_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator, ...]:
