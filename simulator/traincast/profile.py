@@ -39,6 +39,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "memory.columns": ("ratio", "rate of a compiled kernel that casts along columns, by that of one along rows"),
     "kernel.fixed": ("time", "start and drain of one kernel on the device"),
     "host.call": ("time", "time of the host per framework call (Python, dispatcher, autograd, launch)"),
+    "host.backward": ("ratio", "time of a call that autograd issues in a backward pass, by that of another"),
     "host.update": ("time", "time of one node's cores to update a million parameters (Adam in single precision)"),
     "host.collective": ("time", "time of the host per collective"),
     "optimizer.bytes_per_parameter": ("count", "memory traffic of one optimiser step per local parameter"),

@@ -27,6 +27,10 @@ class Traits:
     and broadcasts whole matrices.
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient; in memory 4 bytes a logit,
     else `footprint.logit`.
+    `softmax_keys`: most keys of the fused softmax of unfused attention where that is bound to shapes (Megatron-LM from
+    late 2021 on, `model.attention`); 0: it takes them all.
+    `pads_vocabulary`: the head's products have a multiple of 128 columns on each tensor-parallel rank (Megatron-LM);
+    what a rank holds is counted so in any case.
     `shards_master`: what ZeRO-3 shards is the single-precision master copy itself, cast as it is gathered (FSDP), not a
     half-precision copy beside it (DeepSpeed). `flat_gradients`: an optimiser that nothing shards (ZeRO-0) makes one
     flat single-precision tensor of all gradients, beside such a copy of each (DeepSpeed's FP16_Optimizer).
@@ -48,6 +52,8 @@ class Traits:
     early_stop: bool = False
     copies_gathered: bool = True
     fused_loss: bool = False
+    softmax_keys: int = 0
+    pads_vocabulary: bool = True
     fp8_params: bool = False
     fused_casts: bool = False
     autocast: bool = False

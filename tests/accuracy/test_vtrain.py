@@ -83,15 +83,71 @@ def test_the_shapes_of_each_model_are_in_order(cluster: FamilyScore) -> None:
     assert cluster.worst_spearman_in_studies >= 0.9
 
 
+@pytest.fixture(scope="module")
+def one_node() -> ValidationReport:
+    return _report("vtrain_single")
+
+
 @pytest.mark.slow
-def test_one_node_at_hidden_2048_is_within_10_percent() -> None:
-    """7.2 %; five constants told by every twelfth row, which are not scored here."""
-    family = "vtrain_single"
-    wide = {row.id for row in read_published(published_files(), [family]) if row.text("hidden") == "2048"}
-    rows = [row for row in _report(family).rows if row.id in wide and row.status == "scored"]
+def test_one_node_is_within_6_percent(one_node: ValidationReport) -> None:
+    """5.5 % over 678 rows, the null forecast 53 %; six constants told by every twelfth row, not scored."""
+    family = one_node.families[0]
+    assert (family.scored, family.fitted) == (678, 62)
+    assert family.mape_pct is not None
+    assert family.mape_pct <= 6.0
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    reason="5.5 %; 1.7 points are of three cells faster than their neighbours: hidden 2048 at TP 4, microbatch 1 and "
+    "2; hidden 1024 at TP 2, microbatch 4",
+    strict=True,
+)
+def test_one_node_is_within_5_percent(one_node: ValidationReport) -> None:
+    mape = one_node.families[0].mape_pct
+    assert mape is not None
+    assert mape <= 5.0
+
+
+@pytest.mark.slow
+def test_one_node_at_hidden_2048_is_within_6_percent(one_node: ValidationReport) -> None:
+    """5.5 % over 339 rows."""
+    wide = {r.id for r in read_published(published_files(), ["vtrain_single"]) if r.text("hidden") == "2048"}
+    rows = [row for row in one_node.rows if row.id in wide and row.status == "scored"]
     errors = [abs(row.error_pct) for row in rows if row.error_pct is not None]
     assert len(errors) >= 330
-    assert fmean(errors) <= 10.0
+    assert fmean(errors) <= 6.0
+
+
+@pytest.mark.slow
+def test_the_softmax_of_two_heads_was_not_fused(one_node: ValidationReport) -> None:
+    """TP 8 at microbatch 1 is Megatron's one case of two rows (model.attention); no such row told a constant. 20 % off
+    over 19 rows, 29 % with the fused kernel."""
+    chosen = {
+        r.id
+        for r in read_published(published_files(), ["vtrain_single"])
+        if (r.text("tp"), r.text("microbatch")) == ("8", "1")
+    }
+    assert not chosen & load_profile(SINGLE_NODE).fitted_rows
+    errors = [row.error_pct for row in one_node.rows if row.id in chosen and row.error_pct is not None]
+    assert len(errors) == 19
+    assert -25.0 <= fmean(errors) <= 0.0
+
+
+def test_the_tables_rows_are_composed_of_a_few_measured_times() -> None:
+    """One cell (hidden 2048, TP 4, microbatch 2, one pipeline stage, one replica): eight steps of 12 to 24 layers and 2
+    to 8 microbatches are a + b layers + c microbatches + d layers microbatches to 2 us of 100 to 480 ms."""
+    cell = {"hidden": "2048", "tp": "4", "microbatch": "2", "pp": "1", "dp": "1"}
+    rows = [
+        r for r in read_published(published_files(), ["vtrain_single"]) if all(r.text(k) == v for k, v in cell.items())
+    ]
+    layers, batch, measured = (
+        np.array([float(r.text(c)) for r in rows]) for c in ("layers", "global_batch", "iter_time_s")
+    )
+    terms = np.column_stack([np.ones_like(layers), layers, batch, layers * batch])
+    found = np.linalg.lstsq(terms, measured, rcond=None)[0]
+    assert len(rows) == 8
+    assert np.abs(terms @ found - measured).max() <= 2e-6
 
 
 def test_the_rows_that_tell_one_node_are_every_twelfth() -> None:
@@ -115,6 +171,6 @@ def test_the_residual_of_the_rows_that_tell_one_node_is_as_stated() -> None:
     profile = load_profile(SINGLE_NODE)
     jobs, measured = identify_vtrain.jobs_of(identify_vtrain.told_by())
     error = np.abs(np.log(identify_vtrain.step_times(jobs, profile) / measured)).mean()
-    stated = {profile.constants[name].residual for name in ("host.call", "gemm.forward", "memory.efficiency")}
-    assert stated == {"5.5 % mean"}
-    assert 100 * error == pytest.approx(5.5, abs=0.3)
+    stated = {profile.constants[name].residual for name in identify_vtrain.CONSTANTS}
+    assert stated == {"4.7 % mean"}
+    assert 100 * error == pytest.approx(4.7, abs=0.3)

@@ -29,7 +29,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
         return op.size_bytes if isinstance(op, Collective | HostCopy) else op.bytes_moved  # type: ignore[union-attr]
 
     monkeypatch.setattr(chunk_module, "operator_seconds", device)
-    monkeypatch.setattr(chunk_module, "host_seconds", lambda op, machine: float(op.calls - 1))
+    monkeypatch.setattr(chunk_module, "host_seconds", lambda op, machine, autograd: float(op.calls - 1))
 
 
 def compute(seconds: float = COMPUTE, host: int = 0) -> MemoryBound:

@@ -186,7 +186,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         return seconds[op.op] if isinstance(op, Collective) else seconds.get(op.name, 0.0)
 
     monkeypatch.setattr(chunk_module, "operator_seconds", device)
-    monkeypatch.setattr(chunk_module, "host_seconds", lambda op, machine: 0.0)
+    monkeypatch.setattr(chunk_module, "host_seconds", lambda op, machine, autograd: 0.0)
     return seconds
 
 
@@ -252,7 +252,7 @@ def test_a_shared_connection_starts_kernels_in_order() -> None:
     gather = Collective("g", "all_gather", "dp", 1.0, behind=3, needs=False)
     ops = (gather, gather, MemoryBound("work", 1.0), MemoryBound("work", 1.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_module, "host_seconds", lambda op, machine: 0.0)
+        patch.setattr(chunk_module, "host_seconds", lambda op, machine, autograd: 0.0)
         seconds = {"g": 3.0, "work": 1.0}
         patch.setattr(chunk_module, "operator_seconds", lambda op, machine, spans: seconds[op.name])
         assert run((Segment(ops),)).duration_s == 6.0

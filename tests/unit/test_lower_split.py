@@ -110,3 +110,25 @@ def test_times_of_a_stage_are_those_of_all_its_chunks() -> None:
         for kind, seconds in (("F", 1.0), ("B", 9.0), ("I", 2.0), ("W", 3.0))
     }
     assert stage_times(costs) == PassTimes(2.0, 4.0, 6.0, 0.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_both_parts_are_issued_by_whom_the_whole_is(recompute: str) -> None:
+    """Autograd issues all of a backward but what is computed again in front of it; a forward is Python's."""
+    made = job(recompute=recompute)
+    for kind in ("B", "I", "W"):
+        found = SEGMENTS[kind](made, WHOLE)  # type: ignore[index]
+        assert all(one.autograd == (one.phase == "compute") for one in found)
+    assert not any(one.autograd for one in SEGMENTS["F"](made, WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("tp", "padded", "columns"), [(1, True, 50304), (1, False, 50257), (8, True, 6400), (8, False, 6282)]
+)
+def test_columns_of_the_head(tp: int, padded: bool, columns: int) -> None:
+    """Megatron-LM pads 50257 words to a multiple of 128 a rank; vTrain's model has 50257 // tp (src/model)."""
+    made = job(tp)
+    traits = replace(made.profile.traits, pads_vocabulary=padded)
+    made = replace(made, model=replace(made.model, vocab=50257), profile=replace(made.profile, traits=traits))
+    head = [op for op in operators(SEGMENTS["F"](made, WHOLE)) if op.name == "head.logits"]
+    assert [op.n for op in head if isinstance(op, Gemm)] == [columns]

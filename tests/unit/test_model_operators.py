@@ -10,6 +10,7 @@ from traincast.model.operators import (
     Gemm,
     MemoryBound,
     Operator,
+    attention_core_backward,
     attention_core_forward,
     block_backward,
     block_forward,
@@ -120,3 +121,30 @@ def test_unfused_weight_gradients_add_traffic() -> None:
     """Law: without epilogue accumulation each of the four weights has one more kernel."""
     more = len(block_backward(gpt())) - len(block_backward(gpt(fused_accumulation=True)))
     assert more == 4
+
+
+def softmax_work(block: Block) -> list[tuple[float, int]]:
+    """Bytes a score and kernels of the softmax, forward and backward."""
+    scores = block.microbatch * block.core_heads * block.sequence**2
+    both = (*attention_core_forward(block), *attention_core_backward(block))
+    found = [op for op in both if isinstance(op, MemoryBound) and op.name.startswith("attention.softmax")]
+    return [(op.bytes_moved / scores, op.calls) for op in found]
+
+
+@pytest.mark.parametrize(
+    ("tp", "microbatch", "sequence", "fused"),
+    [
+        (8, 2, 1024, True),  # four rows: two samples of two heads
+        (8, 1, 1024, False),  # two rows
+        (4, 1, 2048, True),
+        (4, 1, 2052, False),  # more keys than the kernel has room for
+        (4, 1, 1022, False),  # queries that are no multiple of four
+        (4, 1, 16, False),  # fewer keys than the kernel is for
+    ],
+)
+def test_the_fused_softmax_takes_rows_in_fours(tp: int, microbatch: int, sequence: int, fused: bool) -> None:
+    """Megatron-LM, megatron/model/fused_softmax.py: 16 < keys <= 2048, queries and microbatch x local heads in fours;
+    else five kernels in single precision forward, six backward (PyTorch's masked_fill copies the gradient)."""
+    bound = gpt(heads=16, tp=tp, microbatch=microbatch, sequence=sequence, softmax_keys=2048)
+    assert softmax_work(bound) == ([(3, 1), (6, 1)] if fused else [(36, 5), (48, 6)])
+    assert softmax_work(replace(bound, softmax_keys=0)) == [(3, 1), (6, 1)]

@@ -92,6 +92,14 @@ def test_what_stops_early_scatters_nothing_of_the_product_that_it_leaves_out() -
         assert "mlp.up" in repeated
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective", "full", "op:mlp_act+norm", "op:torchtitan"])
+def test_what_is_computed_again_is_issued_by_python(recompute: str) -> None:
+    """torch.utils.checkpoint runs the modules again; only the gradients behind them are autograd's own calls."""
+    segments = layer_backward(BLOCK, recompute)
+    assert all(segment.autograd == (segment.phase == "compute") for segment in segments)
+    assert any(segment.autograd for segment in segments)
+
+
 def test_every_second_layer_is_recomputed_whole() -> None:
     layers = layers_backward(BLOCK, "every_2nd", 5)
     assert [len(segments) for segments in layers] == [1, 2, 1, 2, 1]

@@ -190,7 +190,13 @@ def last_of(ranks: int) -> float:
     return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25))
 
 
-def host_seconds(op: Operator, machine: Machine) -> float:
-    """Time that the host needs to issue an operator [s]."""
-    name = "host.collective" if isinstance(op, Collective) else "host.call"
-    return op.calls * machine.profile[name]
+def host_seconds(op: Operator, machine: Machine, *, autograd: bool = False) -> float:
+    """Time that the host needs to issue an operator [s].
+
+    Autograd issues the calls of a backward pass without Python, in the share `host.backward` of the time; collectives
+    of a backward pass stand in functions of the stack, which are Python there too.
+    """
+    if isinstance(op, Collective):
+        return op.calls * machine.profile["host.collective"]
+    each = machine.profile["host.call"]
+    return op.calls * (each * machine.profile["host.backward"] if autograd else each)

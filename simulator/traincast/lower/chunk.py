@@ -20,11 +20,16 @@ Phase = Literal["compute", "recompute"]
 
 @dataclass(frozen=True)
 class Segment:
-    """Operators that share a label; `mark` asks for the time at which its weight gradients are complete."""
+    """Operators that share a label; `mark` asks for the time at which its weight gradients are complete.
+
+    `autograd`: its calls are those of a backward pass, which autograd's C++ issues; what is computed again in front of
+    one is issued by Python, as in a forward pass.
+    """
 
     operators: tuple[Operator, ...]
     phase: Phase = "compute"
     mark: bool = False
+    autograd: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,10 @@ def chunk_time(segments: Sequence[Segment], machine: Machine, spans: Mapping[str
 
 def _priced(segment: Segment, machine: Machine, spans: Mapping[str, Span]) -> list[tuple[Operator, float, float]]:
     """Operators with the time of the host and of the device [s]."""
-    return [(op, host_seconds(op, machine), operator_seconds(op, machine, spans)) for op in segment.operators]
+    by = segment.autograd
+    return [
+        (op, host_seconds(op, machine, autograd=by), operator_seconds(op, machine, spans)) for op in segment.operators
+    ]
 
 
 def _communicate(op: Collective, seconds: float, clocks: _Clocks) -> float:

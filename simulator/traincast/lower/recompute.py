@@ -53,9 +53,9 @@ def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: 
         return [_all_of(block)]
     return [
         *([Segment(mlp, "recompute")] if mlp else []),
-        Segment(op.mlp_backward(block)),
+        Segment(op.mlp_backward(block), autograd=True),
         *([Segment(attention, "recompute")] if attention else []),
-        Segment(op.attention_backward(block), mark=True),
+        Segment(op.attention_backward(block), mark=True, autograd=True),
     ]
 
 
@@ -79,7 +79,7 @@ def _forward_again(block: op.Block, what: Recomputation) -> Iterator[op.Operator
 
 
 def _all_of(block: op.Block) -> Segment:
-    return Segment(op.block_backward(block), mark=True)
+    return Segment(op.block_backward(block), mark=True, autograd=True)
 
 
 def _stopped(operators: tuple[op.Operator, ...]) -> tuple[op.Operator, ...]:

@@ -23,7 +23,8 @@ _ATTENTION_CORE = ("attention.values", "attention.scores")
 def input_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     """Operators of the input part of a chunk's backward, recomputation included; no marks."""
     found = (
-        one if one.phase == "recompute" else Segment(_input_part(one.operators)) for one in backward_segments(job, part)
+        one if one.phase == "recompute" else replace(one, operators=_input_part(one.operators), mark=False)
+        for one in backward_segments(job, part)
     )
     return tuple(one for one in found if one.operators)
 
@@ -31,7 +32,7 @@ def input_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
 def weight_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     """Operators of the weight part of a chunk's backward, marked as the whole backward is."""
     found = (one for one in backward_segments(job, part) if one.phase != "recompute")
-    parts = (Segment(_weight_part(one.operators), mark=one.mark) for one in found)
+    parts = (replace(one, operators=_weight_part(one.operators)) for one in found)
     return tuple(one for one in parts if one.operators or one.mark)
 
 

@@ -101,6 +101,7 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         fused_accumulation=traits.fused_accumulation or sharding_of(job).reduces_each,
         summed=_summed(job),
         fused_loss=traits.fused_loss,
+        softmax_keys=traits.softmax_keys,
         main_gradient_bytes=BYTES_PER_ELEMENT[recipe.gradient_dtype],
         cp=job.mesh.cp,
         context=context_of(job, position),
@@ -117,6 +118,13 @@ def _summed(job: Job) -> float:
     if job.recipe.gradient_dtype == "fp32" or job.overlaps_gradients:
         return 1.0
     return 1.0 - 1.0 / job.microbatches
+
+
+def _rows_of_vocabulary(job: Job) -> int:
+    """Words whose logits a tensor-parallel rank computes; unpadded, the remainder is left out (vTrain)."""
+    if job.profile.traits.pads_vocabulary:
+        return padded_vocab(job.model.vocab, job.mesh.tp) // job.mesh.tp
+    return job.model.vocab // job.mesh.tp
 
 
 def forward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
@@ -136,7 +144,7 @@ def _copies(job: Job, part: ChunkPart, way: Literal["out", "in"]) -> tuple[Segme
 
 def _forward_units(job: Job, part: ChunkPart) -> list[Unit]:
     block = block_of(job, part.position)
-    vocabulary = padded_vocab(job.model.vocab, job.mesh.tp) // job.mesh.tp
+    vocabulary = _rows_of_vocabulary(job)
     units: list[Unit] = []
     if part.embedding:
         units.append(Unit((Segment(op.embedding_forward(block)),), layer=False))
@@ -152,13 +160,14 @@ def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
     Marks: head (if any), then the layers from last to first, then the embedding (if any).
     """
     block = block_of(job, part.position)
-    vocabulary = padded_vocab(job.model.vocab, job.mesh.tp) // job.mesh.tp
+    vocabulary = _rows_of_vocabulary(job)
     units: list[Unit] = []
     if part.head:
-        units.append(Unit((Segment(op.head_backward(block, vocabulary), mark=True),), layer=False))
+        units.append(Unit((Segment(op.head_backward(block, vocabulary), mark=True, autograd=True),), layer=False))
     early_stop = job.profile.traits.early_stop
     layers = layers_backward(block, job.recipe.recompute, part.layers, before=part.before, early_stop=early_stop)
     units += [Unit(tuple(segments)) for segments in layers]
     if part.embedding:
-        units.append(Unit((Segment(op.embedding_backward(block, vocabulary), mark=True),), layer=False))
+        last = Segment(op.embedding_backward(block, vocabulary), mark=True, autograd=True)
+        units.append(Unit((last,), layer=False))
     return _copies(job, part, "in") + backward_pass(job, part.root, units)

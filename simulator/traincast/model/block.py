@@ -152,6 +152,7 @@ class Block:
     (Megatron-LM from late 2021; Korthikanti 2022 §6). `fused_accumulation` adds weight gradients to the main gradient
     inside the product's epilogue; without it an extra kernel reads the gradient and updates the main gradient, in a
     share `summed` of the microbatches (autograd keeps the first one's as it is where there is no buffer to add it to).
+    `softmax_keys`: the fused softmax is bound to shapes, and to so many keys (`model.attention`).
     With `fused_loss` one kernel passes over the half-precision logits twice, and one writes their gradient over them.
     With `split_tp` collectives under sequence parallelism are cut into pieces that run beside pieces of the product
     (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8, cast as
@@ -181,6 +182,7 @@ class Block:
     summed: float = 1.0
     main_gradient_bytes: int = 2
     fused_loss: bool = False
+    softmax_keys: int = 0
     split_tp: bool = False
     fp8: bool = False
     fp8_transposes: bool = True
