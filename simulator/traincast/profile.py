@@ -5,6 +5,7 @@ residual; what each constant means is in `CONSTANTS`, and the equation that uses
 """
 
 import difflib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -110,10 +111,12 @@ the values that it may have (or the dimension of the quantity)."""
 
 @dataclass(frozen=True)
 class Default:
-    """What a stack does where nobody says otherwise, and where that is written."""
+    """What a stack does where nobody says otherwise, and where that is written; up to `max_tp` tensor-parallel ranks,
+    where it does something else with more."""
 
     value: Any
     source: str
+    max_tp: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,8 @@ class Profile:
         chunks interleave.
         """
         silent = {"sequence_parallel": tp == 1, "overlap_tp": tp == 1, "p2p": vpp == 1}
-        return {name: one.value for name, one in self.defaults.items() if not silent.get(name, False)}
+        told = {name: one.value for name, one in self.defaults.items() if tp <= one.max_tp}
+        return {name: value for name, value in told.items() if not silent.get(name, False)}
 
     def assumptions(self) -> tuple[str, ...]:
         """What a forecast takes from this profile with no measurement behind it: its fabric, its assumed constants."""
@@ -295,7 +299,8 @@ def _defaults(raw: Entry) -> dict[str, Default]:
     found = {}
     for name, entry in raw.below("defaults"):
         entry.one_of(DEFAULTS, "default")
-        found[name] = Default(_default(name, entry.need("value")), entry.need("source").text())
+        value, source, most = _default(name, entry.need("value")), entry.need("source").text(), entry.get("max_tp")
+        found[name] = Default(value, source, most.number() if most else math.inf)
     return found
 
 

@@ -91,10 +91,18 @@ def test_the_order_of_the_schedules_in_every_group(rows: tuple[PublishedRow, ...
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True, reason="8.1 %, all of one sign: what a pass costs its host and the step's end are not in it"
+)
+def test_rows_from_the_bare_profile(rows: tuple[PublishedRow, ...]) -> None:
+    """F, B, W and messages alone, as the paper's own bubble rates have it (its Table 5)."""
+    assert np.abs(errors(list(rows), AS_PROFILED)).mean() <= 0.03
+
+
+@pytest.mark.slow
 def test_rows_as_profiled(rows: tuple[PublishedRow, ...]) -> None:
-    """Without the two figures. The profile alone is 8.4 % short, all of one sign; the paper's own bubble rates (its
-    Table 5) stand on it. With what it leaves out, from shapes and the stack's profile: 1.4 %, at worst 4.1 %.
-    """
+    """With what the profile leaves out: the step's end from shapes, and what a pass costs its host, which twelve rows
+    told: 1.4 % over the others, at worst 4.1 % (the profile alone 8.4 % short)."""
     free = [row for row in rows if row not in fitted(rows)]
     bare = errors(free, AS_PROFILED)
     assert bare.max() < 0.0

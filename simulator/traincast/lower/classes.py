@@ -220,17 +220,21 @@ class CostBook:
         held = [self.parts[index] for index in self.held(stage)]
         return Root(any(part.embedding for part in held), any(part.head for part in held))
 
-    def chains_s(self, stage: int, size: float, spans: Mapping[str, Span]) -> float:
-        """What broadcasts of updated matrices by their owners take beyond a gather of the same bytes (`owners`) [s].
+    def updated_s(self, stage: int, spans: Mapping[str, Span]) -> float:
+        """Parameters that the update of a sharded optimiser left to one rank each, to all of its group [s]: a gather,
+        or broadcasts of whole matrices by their owners (`owners`).
 
-        One begins when the one before has ended: its root stands right before that one's in NCCL's rings (0 7 6 ... 1
-        in a node), and so ends its chain. The chain of all ranks has to fill anew for each of them.
+        A broadcast moves all of its bytes over every link, where a gather leaves out a rank's own. One begins when the
+        one before has ended: its root stands right before that one's in NCCL's rings (0 7 6 ... 1 in a node), and so
+        ends its chain. The chain of all ranks has to fill anew for each of them.
         """
-        if not self.machine.profile.traits.owners:
-            return 0.0
-        count, family = owners(self.job, self.root(stage), self.layers(stage)), family_of("dp", spans)
+        size, family = updated_bytes(self.job, self.stage_parameters(stage), self.layers(stage)), family_of("dp", spans)
+        ranks = spans[family].ranks if family in spans else 1
+        if not self.machine.profile.traits.owners or ranks == 1:
+            return self.collective_s("all_gather", size, family, spans)
+        count = owners(self.job, self.root(stage), self.layers(stage))
         fills_s = (fill_s(size / count, wires(spans[family], one), one) for one in self._stacks(family))
-        return count * max(fills_s)
+        return self.collective_s("all_gather", size * ranks / (ranks - 1), family, spans) + count * max(fills_s)
 
     def layers(self, stage: int) -> int:
         """Layers of a stage, all its chunks together."""
@@ -263,9 +267,7 @@ class CostBook:
         if self.sharding.gathers == "update" and job.recipe.overlap_params:
             ops.append(TailOp("parameters", "dp", parameters_ahead_s(self, stage, spans)))
         elif self.sharding.gathers == "update":
-            size = updated_bytes(job, parameters, self.layers(stage))
-            gather_s = self.collective_s("all_gather", size, family_of("dp", spans), spans)
-            ops.append(TailOp("parameters", "dp", gather_s + self.chains_s(stage, size, spans)))
+            ops.append(TailOp("parameters", "dp", self.updated_s(stage, spans)))
         elif self.sharding.gathers == "step":
             ops.append(TailOp("parameters", "dp", self.first_gather_s(stage, spans)))
         ops.append(TailOp("step", "host", self.machine.profile["step.fixed"]))

@@ -34,7 +34,7 @@ class RankSpans:
     groups: Mapping[str, Ints]
     """Group arrays (count, size) of mesh ranks per family; messages are (sender, receiver) pairs."""
     folded: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """Classes of these ranks and their wiring, by what else tells ranks apart (`build.fold`)."""
+    """Classes of these ranks and their wiring, by what else tells ranks apart (`build._folded`)."""
 
     def of(self, rank: int) -> dict[str, Span]:
         """Spans of one rank by family."""
@@ -58,7 +58,7 @@ def rank_spans(
     return _rank_spans(mesh, cluster, kind, shard, context)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _rank_spans(mesh: Mesh, cluster: Cluster, schedule: str, shard: int | None, context: ContextSplit) -> RankSpans:
     ids = np.full((mesh.world, len(FAMILIES)), -1, dtype=np.int64)
     table: dict[Span, int] = {}
@@ -79,6 +79,8 @@ def _rank_spans(mesh: Mesh, cluster: Cluster, schedule: str, shard: int | None, 
         groups[one.family] = one.groups
     if mesh.pp > 1:
         groups["next"] = _messages(mesh, cluster, ids, table)
+    for shared in (ids, *groups.values()):
+        shared.setflags(write=False)
     return RankSpans(ids, tuple(table), groups)
 
 

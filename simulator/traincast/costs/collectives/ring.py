@@ -103,7 +103,7 @@ def ring_choice(op: str, protocol: int, size_bytes: float, w: Wires, c: NetworkC
 
 
 STEP_BYTES = 512 * 1024
-"""Chunk of a channel of a Simple ring: NCCL's buffer of 4 MiB in its 8 steps."""
+"""Chunk of a channel of a Simple ring: NCCL's buffer of 4 MiB (NCCL_BUFFSIZE) in its 8 steps (NCCL_STEPS)."""
 
 
 def fill_s(size_bytes: float, w: Wires, c: NetworkConstants) -> float:
