@@ -199,3 +199,10 @@ def test_a_scenario_that_says_otherwise_is_followed(tmp_path: Path) -> None:
 def test_a_scenario_without_a_profile_keeps_its_own_defaults(tmp_path: Path) -> None:
     recipe = scenario(tmp_path, profile="").recipe
     assert (recipe.zero_stage, recipe.sequence_parallel, recipe.overlap_tp) == (0, False, None)
+
+
+def test_a_default_may_end_at_a_number_of_tensor_parallel_ranks() -> None:
+    """BurstEngine's comparison: Megatron-LM, which alone splits tensors, keeps its optimiser on the GPU."""
+    profile = load_profile("a800-burstengine2025")
+    assert profile.stack_defaults(1, 1)["offload_states"] == "optimizer"
+    assert "offload_states" not in profile.stack_defaults(2, 1)
