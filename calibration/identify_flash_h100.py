@@ -3,7 +3,9 @@
 The stack decides which kernel runs: PyTorch's scaled_dot_product_attention runs FlashAttention-2 on H100 (2023 to
 2025), Transformer Engine cuDNN's. Points: the benchmark figures of FlashAttention's repository, in
 `measured/flash_h100.csv`. Each library has a plateau forward and backward, and shares the ramps of the equation
-(costs/attention.py); FlashAttention-2 alone has points of both passes together, which tell its backward.
+(costs/attention.py); FlashAttention-2 alone has points of both passes together beside those of one, which tell its
+backward. FlashAttention-1 has points of both together only: its backward is tied to its forward, and heads of 64 and of
+128 columns are different kernels (wide ones are slower), so that those of 128 alone are used.
 """
 
 import csv
@@ -27,11 +29,16 @@ NAMES = (
 WIDTHS = ("64", "128")
 """Head widths used: kernels for 256 columns are others."""
 
+FIRST = "FlashAttention-1"
+BACKWARD_RATIO = 0.86
+"""Backward rate of FlashAttention-1 by that of forward (Dao 2023)."""
+
 
 def points(library: str) -> list[dict[str, str]]:
     """Rows of a library with the usual head widths."""
     with MEASURED.open(encoding="utf-8") as file:
-        return [r for r in csv.DictReader(file) if r["library"] == library and r["head_dim"] in WIDTHS]
+        widths = WIDTHS[1:] if library == FIRST else WIDTHS
+        return [r for r in csv.DictReader(file) if r["library"] == library and r["head_dim"] in widths]
 
 
 def attention(library: str) -> tuple[dict[str, float], float]:
@@ -46,6 +53,8 @@ def attention(library: str) -> tuple[dict[str, float], float]:
     measured = count * product * np.where(causal, 0.5, 1.0) / rate
 
     def model(q: np.ndarray) -> np.ndarray:
+        if library == FIRST:
+            q = np.array([q[0], BACKWARD_RATIO * q[0], q[2], 0.0, q[4]])
         forward, backward = (FlashConstants(PEAK, q[i], q[2], q[3], q[4], FIXED_S) for i in (0, 1))
         ahead = flash_attention_seconds(2 * product, seq, width, causal, forward)
         back = flash_attention_seconds(5 * product, seq, width, causal, backward)
@@ -60,6 +69,11 @@ def attention(library: str) -> tuple[dict[str, float], float]:
         bounds=(0.0, [1.0, 1.0, 2e3, 2e2, 4e3]),
     ).x
     found = dict(zip(NAMES, q.tolist(), strict=True))
+    if library == FIRST:
+        found |= {
+            "attention.flash_backward": BACKWARD_RATIO * found["attention.flash_forward"],
+            "attention.head_ramp": 0.0,
+        }
     if not (passes != "fwd").any():
         del found["attention.flash_backward"]
     return found, float(np.abs(model(q) / measured - 1).mean())
@@ -67,7 +81,7 @@ def attention(library: str) -> tuple[dict[str, float], float]:
 
 def main() -> None:
     """Print the constants of each library."""
-    for library in ("FlashAttention-2", "cuDNN", "FlashAttention-3"):
+    for library in (FIRST, "FlashAttention-2", "cuDNN", "FlashAttention-3"):
         found, error = attention(library)
         print(f"{library}: {len(points(library))} points, mean error {100 * error:.1f} %")
         for name, value in found.items():

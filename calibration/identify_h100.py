@@ -5,8 +5,11 @@ Run `python calibration/identify_h100.py` (minutes). Fused attention is told by 
 1. fp8 against half precision: 25 products, `measured/gemm_h100.csv`;
 2. the stack of 2025 on H100: nine rows of dgxc_h100 (four models, bf16 and fp8, TP 1, 2, 4 and 8, with and without a
    pipeline) tell five constants, each with a weak prior from elsewhere;
-3. the stack of 2023 and 2024 on H100: two rates, from five rows of nemo, the others as step 2 has them;
-4. the stack of 2025 on GB200: the rate of products, from one row each of mlperf and megatron_bridge.
+3. the NeMo launcher of 2024 on H100: two rates, from two rows of nemo, the others as step 2 has them;
+4. NeMo 24.07 on H100: the same two rates, from three rows of nemo;
+5. NeMo 25.04 on GB200: the rate of products, from one row of mlperf;
+6. Megatron-Bridge on GB200: the same, from that row and one of megatron_bridge;
+7. MaxText on H100: the rate of products in bf16 and in fp8, from its smallest run in each.
 """
 
 import csv
@@ -55,8 +58,12 @@ DGXC_ROWS = (
     *(f"dgxc_{model}_{kind}_{gpus}" for model, gpus in DGXC_MODELS for kind in ("bf16", "fp8")),
     "dgxc_llama31_405b_proxy8L_bf16_32",
 )
-NEMO_ROWS = ("nemo-24.07-0005", "nemo-24.07-0007", "nemo-24.07-0009", "nemo-launcher-0002", "nemo-launcher-0003")
-GB200_ROWS = ("mlperf-5.0-0011", "mbridge_26.04.01_LLAMA3.1_405B_DGX-GB200_FP8_216")
+LAUNCHER_ROWS = ("nemo-launcher-0002", "nemo-launcher-0003")
+NEMO_ROWS = ("nemo-24.07-0005", "nemo-24.07-0007", "nemo-24.07-0009")
+GB200_ROWS = ("mlperf-5.0-0011",)
+BRIDGE_ROWS = (*GB200_ROWS, "mbridge_26.04.01_LLAMA3.1_405B_DGX-GB200_FP8_216")
+
+MAXTEXT_ROWS = tuple(f"dgxc_maxtext_llama3_70b_{kind}_128" for kind in ("bf16", "fp8"))
 
 
 def products() -> dict[str, float]:
@@ -141,24 +148,52 @@ def stack_2025() -> dict[str, float]:
     return fitted(ready(DGXC_ROWS), load_profile("h100-nemo-megatroncore2025"), PRIORS, "2 stack of 2025")
 
 
-def stack_2024() -> dict[str, float]:
-    """Step 3: priors are what step 2 found."""
+def _rates(rows: Sequence[str], profile: str, say: str) -> dict[str, float]:
+    """Rates of products and of memory-bound kernels of an earlier stack: priors are what step 2 found."""
     later = load_profile("h100-nemo-megatroncore2025")
     priors = {name: (later[name], 0.1) for name in ("gemm.forward", "memory.efficiency")}
-    return fitted(ready(NEMO_ROWS), load_profile("h100-nemo-megatroncore2024"), priors, "3 stack of 2024")
+    return fitted(ready(rows), load_profile(profile), priors, say)
+
+
+def launcher() -> dict[str, float]:
+    """Step 3."""
+    return _rates(LAUNCHER_ROWS, "h100-nemo-megatroncore2024", "3 NeMo launcher of 2024")
+
+
+def stack_2407() -> dict[str, float]:
+    """Step 4."""
+    return _rates(NEMO_ROWS, "h100-nemo-megatroncore2407", "4 NeMo 24.07")
+
+
+def _products_on_gb200(rows: Sequence[str], profile: str, say: str) -> dict[str, float]:
+    priors = {"gemm.forward": (load_profile("blackwell-sxm")["gemm.forward"], 0.3)}
+    return fitted(ready(rows), load_profile(profile), priors, say)
 
 
 def stack_gb200() -> dict[str, float]:
-    """Step 4."""
-    priors = {"gemm.forward": (load_profile("blackwell-sxm")["gemm.forward"], 0.3)}
-    return fitted(ready(GB200_ROWS), load_profile("blackwell-nemo-megatroncore2025"), priors, "4 GB200")
+    """Step 5."""
+    return _products_on_gb200(GB200_ROWS, "blackwell-nemo-megatroncore2025", "5 NeMo 25.04 on GB200")
+
+
+def bridge() -> dict[str, float]:
+    """Step 6."""
+    return _products_on_gb200(BRIDGE_ROWS, "blackwell-megatronbridge2026", "6 Megatron-Bridge on GB200")
+
+
+def maxtext() -> dict[str, float]:
+    """Step 7: priors as in step 2."""
+    priors = {name: PRIORS[name] for name in ("gemm.forward", "gemm.fp8")}
+    return fitted(ready(MAXTEXT_ROWS), load_profile("h100-maxtext2025"), priors, "7 MaxText")
 
 
 STEPS: dict[str, tuple[Callable[[], dict[str, float]], str]] = {
     "products": (products, ""),
     "stack_2025": (stack_2025, "h100-nemo-megatroncore2025"),
-    "stack_2024": (stack_2024, "h100-nemo-megatroncore2024"),
+    "launcher": (launcher, "h100-nemo-megatroncore2024"),
+    "stack_2407": (stack_2407, "h100-nemo-megatroncore2407"),
     "stack_gb200": (stack_gb200, "blackwell-nemo-megatroncore2025"),
+    "bridge": (bridge, "blackwell-megatronbridge2026"),
+    "maxtext": (maxtext, "h100-maxtext2025"),
 }
 """Step -> its function, and the profile that holds its values."""
 

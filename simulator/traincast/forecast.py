@@ -219,7 +219,7 @@ def _job_notes(job: "Job") -> Iterator[str]:
     does = [
         f"weight gradients {'in the product' if traits.fused_accumulation else 'by a kernel of their own'}",
         f"backward TP collectives {'beside products' if traits.overlap_tp else 'exposed'}",
-        f"dropout {'on' if traits.dropout else 'off'}",
+        f"dropout {'on' if traits.drops(model.positions) else 'off'}",
     ]
     if recipe.in_fp8:
         from traincast.lower.stages import scaling_of

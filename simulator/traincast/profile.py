@@ -36,6 +36,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = {
     "attention.ramp": ("count", "tokens of keys at which flash attention reaches half its plateau"),
     "attention.head_ramp": ("count", "columns of a head at which flash attention reaches half its plateau"),
     "attention.diagonal": ("count", "tokens of work per query row that causal skipping cannot save"),
+    "attention.dropout": ("ratio", "extra time of a flash attention kernel that drops scores"),
     "memory.efficiency": ("ratio", "share of the memory bandwidth that elementwise kernels reach"),
     "memory.columns": ("ratio", "rate of a compiled kernel that casts along columns, by that of one along rows"),
     "kernel.fixed": ("time", "start and drain of one kernel on the device"),
@@ -101,7 +102,7 @@ DEFAULTS: Mapping[str, tuple[object, ...] | str] = {
     "overlap_tp": ("none", "bulk", "split", "async"),
     "p2p": ("blocking", "async"),
     "gradient_dtype": ("fp32", "bf16", "fp16"),
-    "recompute": ("none", "selective", "full"),
+    "recompute": ("none", "selective", "full", "full_but_qkv"),
     "offload_states": ("none", "optimizer"),
     "bucket": "size",
 }

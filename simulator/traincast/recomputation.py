@@ -4,7 +4,8 @@ A recipe says it in a word: `none`, `full`, `selective` (the attention core), `m
 full; any number), or a list of parts `op:mlp_act+norm`. `op:torchtitan` is torchtitan's selective activation
 checkpointing of operators: the outputs of attention, of reduce-scatters and of every second matrix product are kept
 (query, value, gate and down projection), everything else is computed again (torchtitan, parallelize_llama.py,
-`_save_list` and `_get_custom_policy`).
+`_save_list` and `_get_custom_policy`). `full_but_qkv` keeps queries, keys and values, rotary embedding included, and
+computes everything else again (MaxText's remat_policy save_qkv_proj, layers/decoders.py and layers/attentions.py).
 
 Long sequences have a mode of their own: `full_but_attention` keeps the output of the attention core and computes
 everything else again (LoongTrain, Gu et al. 2024, section 5.2, selective checkpoint++); `full_but_late_attention` keeps
@@ -23,7 +24,8 @@ _ALSO = {"layernorm": "norm", "act": "mlp_act", "core_attention": "core_attn"}
 """Other spellings of parts."""
 
 EXAMPLES = (
-    "none, selective, full, full_but_attention, full_but_late_attention, mlp, every_2nd, op:torchtitan, op:mlp_act+norm"
+    "none, selective, full, full_but_qkv, full_but_attention, full_but_late_attention, mlp, every_2nd, op:torchtitan, "
+    "op:mlp_act+norm"
 )
 
 
@@ -35,12 +37,13 @@ class Recomputation:
     `_layer_sac_count`): none of them is recomputed where a rank has fewer than n.
 
     Of the attention core of a whole layer the queries of the last `kept_queries` of each sequence are not computed
-    again: 0, a half or 1.
+    again: 0, a half or 1. `kept_qkv`: queries, keys and values of a whole layer are kept.
     """
 
     full_every: int = 0
     pieces: frozenset[Piece] = frozenset()
     kept_queries: float = 0.0
+    kept_qkv: bool = False
 
     @property
     def core_again(self) -> float:
@@ -58,6 +61,7 @@ def recomputation(text: str) -> Recomputation:
     plain = {
         "none": Recomputation(),
         "full": Recomputation(full_every=1),
+        "full_but_qkv": Recomputation(full_every=1, kept_qkv=True),
         "selective": Recomputation(pieces=frozenset({"core_attn"})),
         "mlp": Recomputation(pieces=frozenset({"mlp"})),
         **dict.fromkeys(("full_but_attention", "op:selective"), Recomputation(full_every=1, kept_queries=1.0)),

@@ -21,8 +21,10 @@ class Traits:
     and torch.autocast casts at each product, as in `model.operators.Block`.
     `fp8_scaling`: how an fp8 run scales tensors where nobody says (`model.casts`).
     `fused_casts`: casts to fp8 are part of the kernels in front of them (XLA), as in `model.operators.Block`.
+    `reduces_amax`: largest magnitudes of delayed scaling are reduced over all ranks behind each pass (`lower.scales`).
     `fp8_params`: an fp8 run gathers the parameters of its layers in fp8 (NeMo's fp8_params).
     `one_connection`: kernels of all streams begin in the order of their launches (CUDA_DEVICE_MAX_CONNECTIONS=1).
+    `gpt_dropout`: models with learned positions, GPT-3 and its kin, train with dropout, others of this stack do not.
     `untied`: published GPT models of this stack have an output matrix of their own. `owners`: a rank of ZeRO-1 updates
     and broadcasts whole matrices.
     `fused_loss`: one kernel reads the half-precision logits, and one writes their gradient; in memory 4 bytes a logit,
@@ -55,11 +57,13 @@ class Traits:
     softmax_keys: int = 0
     pads_vocabulary: bool = True
     fp8_params: bool = False
+    reduces_amax: bool = False
     fused_casts: bool = False
     autocast: bool = False
     fp8_scaling: str = "delayed"
     copies_sequence: bool = False
     complex_rotary: bool = False
+    unfused_rotary: bool = False
     shards_master: bool = False
     flat_gradients: bool = False
     peak_kind: str = "device"
@@ -67,4 +71,9 @@ class Traits:
     peak_stage: str = "fullest"
     one_connection: bool = False
     untied: bool = False
+    gpt_dropout: bool = False
     owners: bool = False
+
+    def drops(self, positions: str) -> bool:
+        """Whether a model with such positions trains with dropout."""
+        return self.dropout or (self.gpt_dropout and positions == "learned")

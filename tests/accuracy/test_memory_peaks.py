@@ -84,7 +84,7 @@ def test_the_reading_of_mlperf_is_what_a_quarter_of_its_peaks_says(identify: Mod
     """Every fourth of twelve, of both GPU generations, chooses among twelve readings; their profiles name them."""
     reading, error = identify.best_reading(identify.mlperf_told())
     assert [row.id for row in identify.mlperf_told()] == [f"mlperf-5.0-{n:04d}" for n in (1, 5, 9)]
-    for name in ("h100-nemo-megatroncore2025", "blackwell-nemo-megatroncore2025", "gb300-nemo-megatroncore2025"):
+    for name in ("h100-megatronbridge2025", "blackwell-nemo-megatroncore2025", "gb300-nemo-megatroncore2025"):
         traits = load_profile(name).traits
         assert reading == (traits.peak_kind, traits.peak_unit, traits.peak_stage)
     assert error <= 0.025

@@ -63,6 +63,7 @@ RECOMPUTE = (
     "none",
     "selective",
     "full",
+    "full_but_qkv",
     "full_but_attention",
     "full_but_late_attention",
     "mlp",

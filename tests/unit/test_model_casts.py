@@ -14,7 +14,16 @@ from traincast.costs import Machine, operator_seconds
 from traincast.errors import CatalogError
 from traincast.lower.recompute import layer_backward
 from traincast.model.casts import Casts, Scaling, casts_of
-from traincast.model.operators import Block, Collective, Gemm, MemoryBound, Operator, block_backward, block_forward
+from traincast.model.operators import (
+    Block,
+    Collective,
+    FlashAttention,
+    Gemm,
+    MemoryBound,
+    Operator,
+    block_backward,
+    block_forward,
+)
 from traincast.profile import load_profile, shipped_profiles
 from traincast.recipe import Recipe
 from traincast.validate.rows import PublishedRow
@@ -126,10 +135,30 @@ def test_sequences_inside_a_batch_are_copied() -> None:
     assert moved(layer(SPLIT), ".copy") == 0
 
 
-def test_complex_rotary_embeddings_take_three_kernels() -> None:
-    """2 + 4, 4 + 4 and 4 + 2 bytes for each element of queries and keys, either way."""
-    ops = layer(replace(BLOCK, complex_rotary=True))
+@pytest.mark.parametrize("how", ["complex_rotary", "unfused_rotary"])
+def test_rotary_embeddings_of_several_kernels(how: str) -> None:
+    """2 + 4, 4 + 4 and 4 + 2 bytes for each element of queries and keys, or 2, 4, 4 + 4 and 6, either way."""
+    ops = layer(replace(BLOCK, **{how: True}))
     assert moved(ops, "rotary") == 2 * 20 * BLOCK.tokens * (32 + 8) * 128
+
+
+def test_dropout_slows_fused_attention_and_nothing_else_of_it() -> None:
+    """A random number for each score is drawn inside the kernel: no traffic, `attention.dropout` more time."""
+    machine = Machine(load_catalog().gpu("H100-80GB-SXM"), load_profile("h100-nemo-megatroncore2025"), "bf16")
+    plain, drops = (
+        [one for one in layer(replace(BLOCK, dropout=on)) if isinstance(one, FlashAttention)] for on in (False, True)
+    )
+    for one, other in zip(plain, drops, strict=True):
+        assert replace(other, drops=False) == one
+        slower = operator_seconds(other, machine, {}) / operator_seconds(one, machine, {})
+        assert slower == pytest.approx(1 + machine.profile["attention.dropout"])
+
+
+@pytest.mark.parametrize(("positions", "drops"), [("learned", True), ("rotary", False)])
+def test_gpt_drops_where_its_file_says_so(positions: str, drops: bool) -> None:
+    """NeMo's GPT-3 trains with dropout 0.1, its Llama and Nemotron without."""
+    assert load_profile("h100-nemo-megatroncore2025").traits.drops(positions) is drops
+    assert not load_profile("h100-mlperf2024").traits.drops(positions)
 
 
 def test_scales_by_row_slow_products_and_casts_along_columns() -> None:

@@ -72,7 +72,7 @@ def test_what_says_nothing_for_a_shape_is_left_out() -> None:
 
 def test_recomputation_and_offloading_of_a_stack() -> None:
     """BurstEngine's scripts recompute whole layers and keep the optimiser on the host; a row may say otherwise."""
-    burst = {"gpu": "A800-80GB-SXM", "stack": "BurstEngine (2025)", "recompute": "", "vpp": "1"}
+    burst = {"gpu": "A800-80GB-SXM", "stack": "BurstEngine (2025)", "recompute": "", "vpp": "1", "tp": "1"}
     found = recipe(**burst)
     assert (found.recompute, found.offload_states, found.zero_stage) == ("full", "optimizer", 3)
     found = recipe(**{**burst, "recompute": "selective", "offload": "none"})
@@ -90,12 +90,16 @@ def test_other_stacks_keep_their_defaults() -> None:
     [
         ("H100-80GB-SXM", "NVIDIA dgxc-benchmarking", NEMO),
         ("H100-80GB-SXM", "NeMo launcher 24.05 (2024-07)", "h100-nemo-megatroncore2024"),
-        ("H100-80GB-SXM", "NVIDIA: NeMo 23.09", "h100-nemo-megatroncore2024"),
-        ("H200-141GB-SXM", "Nebius: PyTorch NVIDIA Release 25.01", NEMO),
+        ("H100-80GB-SXM", "NeMo launcher 24.01 (2024-03)", "h100-nemo-megatroncore2401"),
+        ("H100-80GB-SXM", "NeMo 24.07", "h100-nemo-megatroncore2407"),
+        ("H100-80GB-SXM", "NVIDIA: NeMo 23.0x", "h100-mlperf2023"),
+        ("H100-80GB-SXM", "NVIDIA: NeMo 23.09", "h100-mlperf2024"),
+        ("H200-141GB-SXM", "Nebius: PyTorch NVIDIA Release 25.01", "h100-megatronbridge2025"),
+        ("GB200", "Megatron-Bridge performance archive", "blackwell-megatronbridge2026"),
         ("GB200", "NVIDIA: NVIDIA NeMo Framework Release 25.04", "blackwell-nemo-megatroncore2025"),
         ("B300-SXM", "Megatron-Bridge performance archive", "gb300-nemo-megatroncore2025"),
         ("A100-80GB-SXM", "NeMo 24.07", "a100-nemo-megatroncore2024"),
-        ("H100-80GB-SXM", "NeMo AutoModel (PyTorch DTensor/FSDP2)", "h100-80gb-sxm"),
+        ("H100-80GB-SXM", "NeMo AutoModel (PyTorch DTensor/FSDP2)", "h100-automodel2025"),
     ],
 )
 def test_stacks_find_their_profile(gpu: str, stack: str, profile: str) -> None:
@@ -106,7 +110,7 @@ def test_stacks_find_their_profile(gpu: str, stack: str, profile: str) -> None:
 def test_rows_that_ran_in_jax_are_not_of_a_suites_pytorch_stack() -> None:
     row = PublishedRow("a.csv", 2, {**ROW, "stack": "NVIDIA dgxc-benchmarking", "remark": "jax_xla"})
     place = place_of(row)
-    assert not place.profile.defaults
+    assert set(place.profile.defaults) == {"recompute"}
     assert place.profile.name == "h100-maxtext2025"
     elsewhere = place_of(PublishedRow("a.csv", 2, {**row.cells, "gpu": "H200-141GB-SXM"}))
     assert any("jax_xla" in note for note in elsewhere.notes)

@@ -31,6 +31,7 @@ BLOCK = Block(4096, 32, 8, 128, 14336, True, True, 1, 8192, flash=True, dropout=
         ("full", Recomputation(1)),
         ("every_2nd", Recomputation(2)),
         ("every_13th", Recomputation(13)),
+        ("full_but_qkv", Recomputation(1, kept_qkv=True)),
         ("selective", Recomputation(pieces=frozenset({"core_attn"}))),
         ("mlp", Recomputation(pieces=frozenset({"mlp"}))),
         ("op:act+layernorm", Recomputation(pieces=frozenset({"mlp_act", "norm"}))),
@@ -180,3 +181,27 @@ def test_kept_bytes() -> None:
     assert kept("op:torchtitan") == 2 * (hidden + hidden + kv + hidden + ffn + hidden) + 4 * 32
     plain = gpt("g", 4096, 32, 32)
     assert kept("full", plain) < kept("op:torchtitan", plain) < kept("none", plain)
+
+
+def test_kept_queries_keys_and_values_are_not_made_again() -> None:
+    """MaxText's save_qkv_proj: neither their projection nor rotary embedding, the rest up to the down projection."""
+    (again, *_) = layer_backward(BLOCK, "full_but_qkv", early_stop=True)
+    names = [one.name for one in again.operators]
+    assert names[0] == "attention.norm"
+    assert {"attention", "attention.out", "mlp.up", "mlp.activation"} <= set(names)
+    assert not {"attention.qkv", "rotary", "mlp.down"} & set(names)
+
+
+def test_kept_queries_keys_and_values_take_memory_and_save_work() -> None:
+    """2 bytes of each of their elements beside what full recomputation keeps, and 2 FLOP a weight and token less."""
+    kept = Recipe(
+        global_batch=8, microbatch=1, sequence=8192, precision="bf16", attention="flash", recompute="full_but_qkv"
+    )
+    columns = LLAMA.attention_width + 2 * LLAMA.kv_width
+    for tp in (1, 4):
+        mesh = Mesh(tp=tp)
+        more = layer_activation_bytes(LLAMA, mesh, kept)
+        more -= layer_activation_bytes(LLAMA, mesh, replace(kept, recompute="full"))
+        assert more == 2 * 8192 * columns / tp
+    less = executed_flops(LLAMA, 1, 8192, "full") - executed_flops(LLAMA, 1, 8192, "full_but_qkv")
+    assert less == 2.0 * 8192 * LLAMA.layers * LLAMA.hidden * columns

@@ -248,3 +248,13 @@ def test_predict_and_validate_agree_to_the_last_bit(study):
     for scenario, score in zip(scenarios, report.rows, strict=True):
         assert score.predicted_s == forecast(scenario, engine="analytic").step_time_s, scenario.name
         assert score.measured_s == scenario.published["step_time_s"], scenario.name
+
+
+def test_nemotron_is_no_plain_gpt() -> None:
+    """Its published configuration: rotary positions, no biases, an output matrix of its own; a plain MLP."""
+    case = build_case(row(model="Nemotron-8B", gated_mlp="n"))
+    model = case.model
+    assert (model.positions, model.biases, model.tied_embeddings) == ("rotary", False, False)
+    assert model.mlp_matrices == 2
+    assert any("Nemotron" in note for note in case.notes)
+    assert build_case(row(model="GPT3-5B", gated_mlp="n")).model.tied_embeddings

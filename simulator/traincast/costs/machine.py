@@ -148,6 +148,7 @@ def compute_seconds(op: Gemm | FlashAttention | MemoryBound, machine: Machine) -
     elif isinstance(op, FlashAttention):
         masked_share = op.query / op.keys if op.causal else 0.0
         seconds = flash_attention_seconds(op.flops, op.keys, op.head_dim, masked_share, machine.flash(op.role))
+        seconds *= 1.0 + machine.profile["attention.dropout"] * op.drops
     else:
         share = machine.profile["memory.columns"] if op.columns else 1.0
         seconds = memory_bound_seconds(op.bytes_moved / share, op.calls, machine.memory)

@@ -118,7 +118,7 @@ def _schedule(job: Job, classes: Sequence[RankClass]) -> tuple[ScheduleKey, Sche
         return key, build_schedule(*key)
     first = {cls.stage: cls for cls in reversed(classes)}
     times = [stage_times(first[stage].chunks) for stage in range(mesh.pp)]
-    share = weight_gradient_share(job.model, mesh, recipe, dropout=job.profile.traits.dropout)
+    share = weight_gradient_share(job.model, mesh, recipe, dropout=job.profile.traits.drops(job.model.positions))
     return build_timed(key, times, min(1.0, share))
 
 

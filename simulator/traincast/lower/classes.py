@@ -14,9 +14,10 @@ from traincast.lower.context import ring_positions
 from traincast.lower.hoststates import host_update
 from traincast.lower.job import Job
 from traincast.lower.offload import host_seats
-from traincast.lower.program import ChunkCost, ChunkKey, ReduceBucket, TailOp
+from traincast.lower.program import ChunkCost, ChunkKey, Label, ReduceBucket, TailOp
 from traincast.lower.ragged import last_job, mean_time
 from traincast.lower.rings import CONTEXT_FAMILIES
+from traincast.lower.scales import scales_s
 from traincast.lower.seats import Networks, Seats
 from traincast.lower.sharded import Root, family_of, in_passes, owners, pass_spans, sharding_of
 from traincast.lower.split import SEGMENTS
@@ -118,17 +119,24 @@ class CostBook:
         for chunk, part in enumerate(parts):
             for kind in kinds:
                 send_s = sends[way_out(kind, around[stage, chunk])]
-                chunks[kind, chunk] = self.of_pass(times[kind, part], send_s)
+                reduced_s = scales_s(self, part, spans) if kind in ("F", "B") else 0.0
+                chunks[kind, chunk] = self.of_pass(times[kind, part], send_s, reduced_s)
         self._costs[key] = ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
         return self._costs[key]
 
-    def of_pass(self, time: ChunkTime, send_s: float) -> ChunkCost:
-        """Cost of a pass; in a pipeline with what the host takes to exchange and wait around it (`pass.fixed`)."""
+    def of_pass(self, time: ChunkTime, send_s: float, reduced_s: float) -> ChunkCost:
+        """Cost of a pass; in a pipeline with what the host takes to exchange and wait around it (`pass.fixed`).
+
+        `reduced_s`: what it loses to the scales of fp8 tensors.
+        """
+        labels_s, more_s = dict(time.labels_s), 0.0
         fixed_s = self.machine.profile["pass.fixed"] if self.job.mesh.pp > 1 else 0.0
-        if fixed_s == 0.0:
-            return ChunkCost(time.duration_s, time.labels_s, send_s)
-        labels_s = {**time.labels_s, "host": time.labels_s.get("host", 0.0) + fixed_s}
-        return ChunkCost(time.duration_s + fixed_s, labels_s, send_s)
+        ends: tuple[tuple[Label, float], ...] = (("host", fixed_s), ("dp", reduced_s))
+        for label, seconds in ends:
+            if seconds > 0.0:
+                labels_s[label] = labels_s.get(label, 0.0) + seconds
+                more_s += seconds
+        return ChunkCost(time.duration_s + more_s, labels_s, send_s)
 
     def message(self, way: str | None, spans: Mapping[str, Span]) -> float:
         """Transfer of one activation (or its gradient) to a neighbouring stage, `next` or `previous` [s]; 0 for None.

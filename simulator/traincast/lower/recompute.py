@@ -63,6 +63,7 @@ def _forward_again(block: op.Block, what: Recomputation) -> Iterator[op.Operator
     """A layer's forward; of its attention core only the first queries of a sequence, where the others' output is kept.
 
     They see the first keys alone, so that a ring passes half of its blocks; ranks must hold a part of both halves.
+    Where queries, keys and values are kept, what makes them does not run again.
     """
     core = op.attention_core_forward(block)
     again = core
@@ -71,6 +72,8 @@ def _forward_again(block: op.Block, what: Recomputation) -> Iterator[op.Operator
         again = op.attention_core_forward(replace(block, sequence=first)) if first else ()
     done = False
     for one in op.block_forward(block):
+        if what.kept_qkv and one.name.startswith(_MAKES_QKV):
+            continue
         if one not in core:
             yield one
         elif not done:
@@ -91,6 +94,8 @@ def _stopped(operators: tuple[op.Operator, ...]) -> tuple[op.Operator, ...]:
     end = next(place for place, one in enumerate(operators) if one.name == "mlp.down")
     return tuple(one for one in operators[:end] if one.name not in _WITH_DOWN)
 
+
+_MAKES_QKV = ("attention.qkv", "attention.all_gather", "rotary")
 
 _WITH_DOWN = ("mlp.pieces.reduce_scatter", "mlp.down.weight.cast")
 

@@ -41,6 +41,8 @@ def layer_activation_bytes(
     kept = what.kept_queries
     full = 2 * tokens * model.hidden / split + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
     full += kept_kv_bytes(model, mesh, recipe, whole=True)
+    if what.kept_qkv:
+        full += 2 * tokens * (model.attention_width + 2 * model.kv_width) / mesh.tp
     if what.full_every == 1:
         return full
     masked = model.biases if dropout is None else dropout

@@ -51,7 +51,7 @@ def whole_forward(block: Block) -> tuple[Operator, ...]:
     """softmax(QK^T)V over whole sequences. Unfused: scores go to memory between kernels (the stacks before 2022)."""
     b, a, s, d = block.microbatch, block.core_heads, block.sequence, block.head_dim
     if block.flash:
-        return (FlashAttention("attention", b, a, block.core_kv_heads, s, s, d),)
+        return (FlashAttention("attention", b, a, block.core_kv_heads, s, s, d, drops=block.dropout),)
     scores = float(b * a * s * s)
     ops: list[Operator] = [
         Gemm("attention.scores", s, s, d, batch=b * a, calls=3),
@@ -68,7 +68,7 @@ def whole_backward(block: Block) -> tuple[Operator, ...]:
     """Gradients of softmax(QK^T)V over whole sequences."""
     b, a, s, d = block.microbatch, block.core_heads, block.sequence, block.head_dim
     if block.flash:
-        return (FlashAttention("attention", b, a, block.core_kv_heads, s, s, d, role="bwd"),)
+        return (FlashAttention("attention", b, a, block.core_kv_heads, s, s, d, role="bwd", drops=block.dropout),)
     scores = float(b * a * s * s)
     ops: list[Operator] = [
         MemoryBound("attention.merge_heads.grad", 4.0 * block.tokens * block.attention_width),

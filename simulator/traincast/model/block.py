@@ -47,6 +47,7 @@ class FlashAttention:
     """A fused attention kernel over `batch` sequences; scores never reach memory.
 
     Where it is causal and there are fewer queries than keys, the queries are the last ones of the keys' tokens.
+    `drops`: it draws a random number for each score (dropout).
     """
 
     name: str
@@ -59,6 +60,7 @@ class FlashAttention:
     causal: bool = True
     role: Literal["fwd", "bwd"] = "fwd"
     calls: int = 1
+    drops: bool = False
 
     @property
     def flops(self) -> float:
@@ -160,7 +162,8 @@ class Block:
     kernel that makes the tensor (XLA); `fp8_weights`: weights come in fp8. With `autocast` parameters and the residual
     stream are single precision, and so are norms, as torch.autocast runs them: each product casts its factors down and
     its weight gradient up. `copies_sequence`: what is gathered or scattered along the sequence is copied, as sequences
-    are not the outermost dimension (`model.linear`). `complex_rotary`: rotary embeddings multiply complex numbers.
+    are not the outermost dimension (`model.linear`). `complex_rotary`: rotary embeddings multiply complex numbers;
+    `unfused_rotary`: they are several kernels (`operators`).
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -192,6 +195,7 @@ class Block:
     fp8_weights: bool = False
     copies_sequence: bool = False
     complex_rotary: bool = False
+    unfused_rotary: bool = False
     cp: int = 1
     context: Context = Context()
 

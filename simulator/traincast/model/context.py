@@ -102,7 +102,14 @@ def _blocks(block: Block, way: Way) -> tuple[Operator, ...]:
 def _kernel(block: Block, name: str, way: Way, shape: tuple[int, int], *, causal: bool) -> FlashAttention:
     """One call of the kernel for (queries, keys)."""
     kernel = FlashAttention(
-        name, block.microbatch, block.core_heads, block.core_kv_heads, *shape, block.head_dim, causal
+        name,
+        block.microbatch,
+        block.core_heads,
+        block.core_kv_heads,
+        *shape,
+        block.head_dim,
+        causal,
+        drops=block.dropout,
     )
     return kernel if way == "fwd" else replace(kernel, role="bwd")
 

@@ -116,7 +116,8 @@ def recomputed_flops(shape: ModelShape, batch: float, sequence: int, recompute: 
         weights += shape.kv_width + shape.attention_width + (shape.ffn_hidden if shape.gated_mlp else 0)
     core = forward.attention_core if "core_attn" in what.pieces else 0.0
     each = 2.0 * float(batch) * sequence * shape.layers * shape.hidden
-    layer = forward.projections - each * down + what.core_again * forward.attention_core
+    kept = down + (shape.attention_width + 2 * shape.kv_width if what.kept_qkv else 0)
+    layer = forward.projections - each * kept + what.core_again * forward.attention_core
     return whole * layer + (1 - whole) * (each * weights + core)
 
 

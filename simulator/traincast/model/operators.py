@@ -114,13 +114,16 @@ def _rotary(block: Block, name: str) -> tuple[Operator, ...]:
 
     With complex numbers, which compilers leave to kernels of their own, each element of queries and keys is cast to
     single precision (2 + 4), multiplied (4 + 4) and cast back (4 + 2): torchtitan, models/llama/model.py,
-    `apply_rotary_emb`.
+    `apply_rotary_emb`. Unfused, half of it is negated (2), both halves are joined the other way round (4), it is
+    multiplied by a cosine and that by a sine (4 + 4), and the two are added (6): as many bytes (Megatron-Core,
+    models/common/embeddings/rotary_pos_embedding.py, `apply_rotary_pos_emb` without apply_rope_fusion).
     """
     if not block.rotary:
         return ()
     width = (block.local_heads + block.local_kv_heads) * block.head_dim
-    moved = 20.0 * width if block.complex_rotary else 4.0 * block.qkv_width
-    return (MemoryBound(name, moved * block.tokens, calls=6 if block.complex_rotary else 2),)
+    apart = block.complex_rotary or block.unfused_rotary
+    moved = 20.0 * width if apart else 4.0 * block.qkv_width
+    return (MemoryBound(name, moved * block.tokens, calls=6 if apart else 2),)
 
 
 def attention_forward(block: Block) -> tuple[Operator, ...]:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from traincast.model import ModelShape
     from traincast.profile import Profile
 
+NEMOTRON = (
+    "Nemotron: rotary positions, no biases, an output matrix of its own (NeMo-Framework-Launcher 089b90e, "
+    "conf/training/nemotron/nemotron_8b.yaml)"
+)
+"""What its published configuration says beside the columns of a table."""
+
 RECOMPUTE_MODES = ("none", "selective", "full")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8")
 _FFN_FACTOR = 4
@@ -112,6 +118,10 @@ def _model(row: PublishedRow, notes: list[str]) -> "ModelShape":
     if ffn is None:
         ffn = _FFN_FACTOR * hidden
         notes.append("ffn_hidden not stated: 4 x hidden")
+    nemotron = row.text("model").startswith("Nemotron")
+    if nemotron:
+        notes.append(NEMOTRON)
+    newer = gated or nemotron
     return ModelShape(
         name=row.text("model") or row.id,
         hidden=hidden,
@@ -124,10 +134,10 @@ def _model(row: PublishedRow, notes: list[str]) -> "ModelShape":
         max_positions=row.essential("seq"),
         gated_mlp=gated,
         # what is not a column goes with the MLP: gated ones are Llama's kin, plain ones GPT's
-        tied_embeddings=not gated,
-        positions="rotary" if gated else "learned",
+        tied_embeddings=not newer,
+        positions="rotary" if newer else "learned",
         norm="rmsnorm" if gated else "layernorm",
-        biases=not gated,
+        biases=not newer,
     )
 
 
