@@ -31,8 +31,7 @@ class Traits:
     else `footprint.logit`.
     `softmax_keys`: most keys of the fused softmax of unfused attention where that is bound to shapes (Megatron-LM from
     late 2021 on, `model.attention`); 0: it takes them all.
-    `pads_vocabulary`: the head's products have a multiple of 128 columns on each tensor-parallel rank (Megatron-LM);
-    what a rank holds is counted so in any case.
+    `pads_vocabulary`: the vocabulary has a multiple of 128 words on each tensor-parallel rank (Megatron-LM).
     `shards_master`: what ZeRO-3 shards is the single-precision master copy itself, cast as it is gathered (FSDP), not a
     half-precision copy beside it (DeepSpeed). `flat_gradients`: an optimiser that nothing shards (ZeRO-0) makes one
     flat single-precision tensor of all gradients, beside such a copy of each (DeepSpeed's FP16_Optimizer).

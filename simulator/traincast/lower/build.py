@@ -23,7 +23,7 @@ from traincast.lower.split import stage_times
 from traincast.lower.stages import chunk_parts
 from traincast.lower.traffic import AxisTraffic, traffic
 from traincast.lower.unmodelled import refuse_too_many, refuse_unmodelled
-from traincast.memory import weight_gradient_share
+from traincast.memory import MemoryJob, overheads_of, weight_share
 from traincast.mesh.contextchecks import context_problems
 from traincast.mesh.problems import refuse
 from traincast.schedule import AUTOMATIC, Schedule, ScheduleKey, build_timed
@@ -118,7 +118,7 @@ def _schedule(job: Job, classes: Sequence[RankClass]) -> tuple[ScheduleKey, Sche
         return key, build_schedule(*key)
     first = {cls.stage: cls for cls in reversed(classes)}
     times = [stage_times(first[stage].chunks) for stage in range(mesh.pp)]
-    share = weight_gradient_share(job.model, mesh, recipe, dropout=job.profile.traits.drops(job.model.positions))
+    share = weight_share(MemoryJob(job.model, mesh, recipe, overheads_of(job.profile)))
     return build_timed(key, times, min(1.0, share))
 
 

@@ -11,6 +11,7 @@ from traincast.memory.activations import (
     layers_before,
     scores_bytes,
     weight_gradient_share,
+    weight_share,
 )
 from traincast.memory.flight import chunks_in_flight
 from traincast.memory.job import (
@@ -20,6 +21,7 @@ from traincast.memory.job import (
     MemoryJob,
     Overheads,
     overheads_of,
+    parameter_bytes,
 )
 from traincast.memory.legal import job_problems
 from traincast.memory.offload import leaving
@@ -27,7 +29,7 @@ from traincast.memory.reading import reported_peak
 from traincast.memory.remedy import Remedy, nearest_that_fits
 from traincast.memory.sharding import Sharding, sharding
 from traincast.memory.stages import BORDERLINE, chunk_layers, estimate, estimate_job, whole_layers
-from traincast.memory.states import optimizer_bytes, parameter_bytes
+from traincast.memory.states import held_parameters, optimizer_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "chunks_in_flight",
     "estimate",
     "estimate_job",
+    "held_parameters",
     "job_problems",
     "layer_activation_bytes",
     "layers_activation_bytes",
@@ -59,5 +62,6 @@ __all__ = [
     "scores_bytes",
     "sharding",
     "weight_gradient_share",
+    "weight_share",
     "whole_layers",
 ]

@@ -9,23 +9,32 @@ References
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import Final
 
 from traincast.memory.context import exchange_bytes, kept_kv_bytes
-from traincast.memory.job import MemoryJob
-from traincast.memory.states import parameter_bytes
+from traincast.memory.job import MemoryJob, Overheads, parameter_bytes
 from traincast.mesh import Mesh
-from traincast.model import ModelShape, local_kv_heads, padded_vocab
-from traincast.recipe import BYTES_PER_ELEMENT, Recipe
+from traincast.model import ModelShape, local_kv_heads
+from traincast.model.casts import Scaling
+from traincast.recipe import Recipe
 from traincast.schedule import chunks_of_model, parts_of, stages_of
+
+READS_HALF_AGAIN: Final[frozenset[Scaling]] = frozenset({"rowwise", "block_twice"})
+"""Scalings to fp8 whose weight gradients cast a layer's input once more, from half precision (`model.casts`)."""
 
 
 def layer_activation_bytes(
     model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool | None = None, whole: float | None = None
 ) -> float:
+    """What `layer_bytes` says of a stack of which only `dropout` is known."""
+    return layer_bytes(MemoryJob(model, mesh, recipe, Overheads(dropout=dropout)), whole)
+
+
+def layer_bytes(job: MemoryJob, whole: float | None = None) -> float:
     """Bytes that one layer keeps of one microbatch until its backward pass, under the recipe's recomputation.
 
-    `dropout`: whether masks are among them (None: where the model has biases, `MemoryJob.dropout`). `whole`: the share
-    of the layers that is recomputed whole, where every n-th is (None: as a rank that has all layers counts).
+    `whole`: the share of the layers that is recomputed whole, where every n-th is (None: as a rank that has all layers
+    counts).
 
     Notes
     -----
@@ -33,30 +42,30 @@ def layer_activation_bytes(
     with it; selective recomputation drops 5·a·s²·b/t; full recomputation keeps 2·s·b·h (a share of it under
     sequence parallelism). Flash attention keeps one single-precision number a row instead of the scores.
     Context parallelism divides the tokens; keys and values that it gathers and keeps come on top.
+    Under torch.autocast the inputs of norms are single precision, and products keep the half-precision copies of their
+    weights as well.
 
     Reference: [1] eq. 1, 2, 4, 6 and §5.
     """
+    model, mesh, recipe = job.model, job.mesh, job.recipe
     what, split = recipe.recomputed, _sequence_split(mesh, recipe)
     tokens = local_tokens(mesh, recipe) * _width(recipe)
     kept = what.kept_queries
-    full = 2 * tokens * model.hidden / split + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
-    full += kept_kv_bytes(model, mesh, recipe, whole=True)
+    full = stream_bytes(job) + (kept * attention_output_bytes(model, mesh, recipe) if kept else 0.0)
+    full += kept_kv_bytes(job, whole=True)
     if what.kept_qkv:
         full += 2 * tokens * (model.attention_width + 2 * model.kv_width) / mesh.tp
     if what.full_every == 1:
         return full
-    masked = model.biases if dropout is None else dropout
-    outside = _kept_whole(model, recipe) + (2 * model.hidden if masked else 0)
-    linear = tokens * (outside / split + _kept_split(model, mesh.tp, recipe))
-    gathered = kept_kv_bytes(model, mesh, recipe)
-    linear += gathered
+    outside = _kept_whole(job) + (2 * model.hidden if job.dropout else 0)
+    gathered = kept_kv_bytes(job)
+    linear = tokens * (outside / split + _kept_split(job)) + _weight_copies_bytes(job) + gathered
     if recipe.recompute == "selective":
         return linear
-    other = linear + scores_bytes(model, mesh, recipe, dropout=masked)
     if "torchtitan" in what.pieces:
-        other = _every_second_product_bytes(model, mesh, recipe) + gathered
+        other = _every_second_product_bytes(job) + gathered
     else:
-        other -= _dropped_bytes(model, mesh, recipe, dropout=masked)
+        other = linear + scores_bytes(model, mesh, recipe, dropout=job.dropout) - _dropped_bytes(job)
     share = what.full_layers(model.layers) / model.layers if whole is None else whole
     return share * full + (1 - share) * other
 
@@ -66,7 +75,7 @@ def layers_activation_bytes(job: MemoryJob, layers: int, before: int = 0) -> flo
     if layers == 0:
         return 0.0
     whole = job.recipe.recomputed.full_layers(layers, before) / layers
-    return layers * layer_activation_bytes(job.model, job.mesh, job.recipe, dropout=job.dropout, whole=whole)
+    return layers * layer_bytes(job, whole)
 
 
 def layers_before(mesh: Mesh, recipe: Recipe, parts: Sequence[int]) -> tuple[int, ...]:
@@ -91,12 +100,13 @@ def chunks_before(recipe: Recipe, chunks: Sequence[int]) -> tuple[int, ...]:
     return tuple(so_far % every for so_far in accumulate(chunks[:-1], initial=0))
 
 
-def _dropped_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool) -> float:
+def _dropped_bytes(job: MemoryJob) -> float:
     """What a layer does not keep because it computes it again: scores, outputs of norms, the MLP's inner tensors."""
-    pieces, saved = recipe.recomputed.pieces, _input_bytes(recipe)
+    model, mesh, recipe = job.model, job.mesh, job.recipe
+    pieces, saved = recipe.recomputed.pieces, _input_bytes(job)
     tokens = local_tokens(mesh, recipe) * _width(recipe)
     width = model.ffn_hidden / mesh.tp
-    found = scores_bytes(model, mesh, recipe, dropout=dropout) if "core_attn" in pieces else 0.0
+    found = scores_bytes(model, mesh, recipe, dropout=job.dropout) if "core_attn" in pieces else 0.0
     if "norm" in pieces:
         found += tokens * 2 * saved * model.hidden / _sequence_split(mesh, recipe)
     if "mlp" in pieces:
@@ -104,18 +114,19 @@ def _dropped_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bo
     return found + (tokens * saved * width if "mlp_act" in pieces else 0.0)
 
 
-def _every_second_product_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
+def _every_second_product_bytes(job: MemoryJob) -> float:
     """What a layer keeps where attention, reduce-scatters and every second product are kept (`lower.recompute`).
 
     Its input; query, value and the attention core's output; the first of the MLP's products, and in a gated MLP the
     last, which a rank has whole before its sum is scattered.
     """
+    model, mesh, recipe = job.model, job.mesh, job.recipe
     tokens, split = local_tokens(mesh, recipe) * _width(recipe), _sequence_split(mesh, recipe)
     whole = model.hidden if model.gated_mlp else 0
     scattered = 2 * model.hidden / split if mesh.tp > 1 and recipe.sequence_parallel else 0.0
     heads = 2 * model.attention_width / mesh.tp + local_kv_heads(model, mesh.tp) * model.head_dim
-    elements = model.hidden / split + heads + model.ffn_hidden / mesh.tp + whole + scattered
-    return 2 * tokens * elements + 4 * local_tokens(mesh, recipe) * model.heads / mesh.tp
+    elements = heads + model.ffn_hidden / mesh.tp + whole + scattered
+    return stream_bytes(job) + 2 * tokens * elements + 4 * local_tokens(mesh, recipe) * model.heads / mesh.tp
 
 
 def attention_output_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe) -> float:
@@ -146,25 +157,54 @@ def _sequence_split(mesh: Mesh, recipe: Recipe) -> int:
     return mesh.tp if recipe.sequence_parallel else 1
 
 
-def _input_bytes(recipe: Recipe) -> int:
-    """A linear layer's saved input: fp8 stacks keep the quantised copy that the weight gradient reads."""
-    return 1 if BYTES_PER_ELEMENT[recipe.precision] == 1 else 2
+def _input_bytes(job: MemoryJob) -> float:
+    """A linear layer's saved input: fp8 stacks keep the quantised copy that the weight gradient reads, if it does not
+    quantise the input once more, along the other axis."""
+    return job.fp8_bytes if job.recipe.in_fp8 and job.scaling not in READS_HALF_AGAIN else 2.0
 
 
-def _kept_whole(model: ModelShape, recipe: Recipe) -> float:
+def _kept_whole(job: MemoryJob) -> float:
     """Bytes per token outside TP: inputs of two norms and two column-parallel layers, without dropout masks."""
-    return (4 + 2 * _input_bytes(recipe)) * model.hidden
+    return 2 * (_stream_width(job) + _input_bytes(job)) * job.model.hidden
 
 
-def _kept_split(model: ModelShape, tp: int, recipe: Recipe) -> float:
+def _kept_split(job: MemoryJob) -> float:
     """Bytes per token and TP rank: queries, keys, values, attention output; the MLP's inner tensors."""
-    saved = _input_bytes(recipe)
-    output = 2 if saved == 2 else 3  # in fp8 the quantised copy stands beside what the attention kernel keeps
-    attention = (2 + output) * model.attention_width / tp + 4 * local_kv_heads(model, tp) * model.head_dim
+    model, tp, saved = job.model, job.mesh.tp, _input_bytes(job)
+    # in fp8 the quantised copy stands beside what the attention kernel keeps
+    output = 2 if saved == 2 else 2 + saved
+    kv = job.kv_repeats * local_kv_heads(model, tp) * model.head_dim
+    attention = (2 + output) * model.attention_width / tp + 4 * kv
     return attention + (2 * (model.mlp_matrices - 1) + saved) * model.ffn_hidden / tp
 
 
+def _stream_width(job: MemoryJob) -> float:
+    """Bytes of the residual stream's elements, the inputs of norms, in the units of `_width`."""
+    return 4.0 if job.autocast else 2.0
+
+
+def _weight_copies_bytes(job: MemoryJob) -> float:
+    """Half-precision copies of a layer's matrices, which under torch.autocast each product makes and its backward pass
+    reads. Other stacks have them among the parameters."""
+    if not job.autocast:
+        return 0.0
+    model, tp = job.model, job.mesh.tp
+    columns = 2 * model.attention_width + 2 * local_kv_heads(model, tp) * tp * model.head_dim
+    return 2 * model.hidden * columns / tp + _mlp_copies_bytes(job)
+
+
+def _mlp_copies_bytes(job: MemoryJob) -> float:
+    """Those of its MLP."""
+    model = job.model
+    return 2 * model.mlp_matrices * model.hidden * model.ffn_hidden / job.mesh.tp if job.autocast else 0.0
+
+
 def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe, *, dropout: bool | None = None) -> float:
+    """What `weight_share` says of a stack of which only `dropout` is known."""
+    return weight_share(MemoryJob(model, mesh, recipe, Overheads(dropout=dropout)))
+
+
+def weight_share(job: MemoryJob) -> float:
     """What the weight part of a layer's backward needs, by what the layer keeps for its whole backward.
 
     Notes
@@ -174,19 +214,25 @@ def weight_gradient_share(model: ModelShape, mesh: Mesh, recipe: Recipe, *, drop
 
     Reference: Qi et al. 2023 (Zero Bubble), Table 1.
     """
+    model, mesh, recipe = job.model, job.mesh, job.recipe
     h, t = model.hidden, mesh.tp
     attention = model.attention_width / t
     projections = attention + 2 * local_kv_heads(model, t) * model.head_dim
     mlp = model.mlp_matrices * model.ffn_hidden / t
     elements = (2 * h / _sequence_split(mesh, recipe) + attention) + (projections + 2 * h) + mlp
     weights = 2 * local_tokens(mesh, recipe) * _width(recipe) * elements
-    return weights / layer_activation_bytes(model, mesh, recipe, dropout=dropout)
+    return weights / layer_bytes(job)
 
 
 def hidden_bytes(job: MemoryJob) -> float:
-    """One tensor of the width between layers, of one microbatch, as a rank keeps it."""
+    """One tensor of the width between layers, of one microbatch, as products read it and a rank keeps it."""
     tokens = local_tokens(job.mesh, job.recipe) * _width(job.recipe)
     return 2 * tokens * job.model.hidden / _sequence_split(job.mesh, job.recipe)
+
+
+def stream_bytes(job: MemoryJob) -> float:
+    """The residual stream of one microbatch between two layers, or the gradient of it, as a rank keeps it."""
+    return hidden_bytes(job) * _stream_width(job) / 2
 
 
 def logits_bytes(job: MemoryJob, waiting: float = 1.0, due: float = 0.0) -> float:
@@ -195,12 +241,15 @@ def logits_bytes(job: MemoryJob, waiting: float = 1.0, due: float = 0.0) -> floa
     Of those `waiting` for their backward pass one is at its loss, the others keep the single-precision copy, or the
     half-precision logits where the loss reads these (`Overheads.logit_bytes`). Those whose weight part is `due` keep
     the gradient of the logits in half precision: with the head's input, which counts among the activations, that is
-    what the product for its weight gradient multiplies.
+    what the product for its weight gradient multiplies. Until its backward pass, which begins at the loss, the head
+    keeps the half-precision copy of its matrix that torch.autocast makes.
     """
     each = job.overheads.logit_bytes
-    logits = local_tokens(job.mesh, job.recipe) * padded_vocab(job.model.vocab, job.mesh.tp) / job.mesh.tp
+    logits = local_tokens(job.mesh, job.recipe) * job.words
     at_loss = min(waiting, 1.0)
-    return logits * (each * at_loss + min(4.0, each / 2) * (waiting - at_loss) + 2 * _width(job.recipe) * due)
+    copies = 2.0 * job.words * job.model.hidden * waiting if job.autocast else 0.0
+    kept = each * at_loss + min(4.0, each / 2) * (waiting - at_loss)
+    return logits * (kept + 2 * _width(job.recipe) * due) + copies
 
 
 def backward_bytes(job: MemoryJob) -> tuple[float, float]:
@@ -215,11 +264,12 @@ def backward_bytes(job: MemoryJob) -> tuple[float, float]:
     mlp = 2 * model.mlp_matrices * model.ffn_hidden / mesh.tp
     early, late = _rebuilt_bytes(job)
     at_mlp = early + tokens * mlp
-    at_scores = late + tokens * (scores - _mlp_kept(job))
+    at_scores = late + tokens * scores - _mlp_kept_bytes(job)
     again = early if at_mlp >= at_scores else late
     widest = max(at_mlp, at_scores)
     gradients = max(0.0, widest - again)
-    around = 4 * tokens * model.hidden + exchange_bytes(model, mesh, recipe, by_block=job.overheads.cp_by_block)
+    around = 2 * _stream_width(job) * tokens * model.hidden
+    around += exchange_bytes(model, mesh, recipe, by_block=job.overheads.cp_by_block)
     return widest - gradients, gradients + around
 
 
@@ -227,18 +277,19 @@ def _rebuilt_bytes(job: MemoryJob) -> tuple[float, float]:
     """What of a layer is computed again by the time that its MLP's backward pass runs, and attention's."""
     what = job.recipe.recomputed
     if what.full_every or "torchtitan" in what.pieces:
-        plain = replace(job.recipe, recompute="none")
-        all_of_it = layer_activation_bytes(job.model, job.mesh, plain, dropout=job.dropout)
+        all_of_it = layer_bytes(replace(job, recipe=replace(job.recipe, recompute="none")))
         return all_of_it, all_of_it
-    dropped = _dropped_bytes(job.model, job.mesh, job.recipe, dropout=job.dropout)
+    dropped = _dropped_bytes(job)
     if "core_attn" not in what.pieces:
         return dropped, dropped
     return dropped - scores_bytes(job.model, job.mesh, job.recipe, dropout=job.dropout), dropped
 
 
-def _mlp_kept(job: MemoryJob) -> float:
-    """Bytes per token that one layer's MLP has kept: its input, what is between its matrices, a dropout mask."""
-    model, recipe = job.model, job.recipe
-    saved = _input_bytes(recipe)
+def _mlp_kept_bytes(job: MemoryJob) -> float:
+    """Bytes that one layer's MLP has kept: its input, what is between its matrices, a dropout mask, copies of these
+    matrices."""
+    model, recipe, saved = job.model, job.recipe, _input_bytes(job)
+    tokens = local_tokens(job.mesh, recipe) * _width(recipe)
     inner = (2 * (model.mlp_matrices - 1) + saved) * model.ffn_hidden / job.mesh.tp
-    return inner + (saved + (1 if job.dropout else 0)) * model.hidden / _sequence_split(job.mesh, recipe)
+    around = (saved + (1 if job.dropout else 0)) * model.hidden / _sequence_split(job.mesh, recipe)
+    return tokens * (inner + around) + _mlp_copies_bytes(job)

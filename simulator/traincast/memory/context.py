@@ -1,23 +1,26 @@
 """What context parallelism changes about activations."""
 
+from traincast.memory.job import MemoryJob
 from traincast.mesh import Mesh
 from traincast.model import ModelShape, local_kv_heads
 from traincast.recipe import Recipe
 
 
-def kept_kv_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, whole: bool = False) -> float:
+def kept_kv_bytes(job: MemoryJob, *, whole: bool = False) -> float:
     """Gathered keys and values that a layer keeps of one microbatch from its forward to its backward pass [bytes].
 
     In half precision; without `cp_keep_kv` none, because the backward pass gathers them again. With it that pass takes
     what is there, so that the layer keeps what its recomputation does not gather: nothing where the attention core runs
     again; where a layer recomputed `whole` keeps the output of the last queries of each sequence, their part of the
-    keys; else all. Its own tokens' keys and values are among what the layer keeps anyway.
+    keys; else all. Its own tokens' keys and values are among what the layer keeps anyway. Where they are repeated for
+    every query head before they are gathered, they are kept so.
     """
+    model, mesh, recipe = job.model, job.mesh, job.recipe
     if recipe.cp_kind != "allgather" or not recipe.cp_keep_kv:
         return 0.0
     what = recipe.recomputed
     share = what.kept_queries if whole else float("core_attn" not in what.pieces)
-    return share * 2.0 * _kv_elements(model, mesh, recipe) * (mesh.cp - 1) / mesh.cp
+    return share * 2.0 * job.kv_repeats * _kv_elements(model, mesh, recipe) * (mesh.cp - 1) / mesh.cp
 
 
 def exchange_bytes(model: ModelShape, mesh: Mesh, recipe: Recipe, *, by_block: bool = False) -> float:

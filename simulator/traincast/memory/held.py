@@ -7,25 +7,22 @@ References
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from traincast.memory.activations import (
     chunks_before,
     hidden_bytes,
-    layer_activation_bytes,
+    layer_bytes,
     layers_activation_bytes,
     logits_bytes,
-    weight_gradient_share,
+    stream_bytes,
+    weight_share,
 )
 from traincast.memory.flight import Floats, Moments, holds_ends, moments
 from traincast.memory.job import MemoryJob
 from traincast.memory.offload import leaving, resident_bytes
 from traincast.schedule import model_parts, parts_of
-
-_END_INPUTS: Final = 2
-"""Inputs of the final norm and of the head, which the stage with the head keeps ([1])."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,10 @@ class Held:
 def stage_held(job: MemoryJob, stage: int, chunks: tuple[int, ...], backward: float = 0.0) -> Held:
     """What a stage with `chunks` layers holds at its fullest moment, with the `backward` bytes that a layer's backward
     pass adds once the loss is done."""
-    model, mesh, recipe = job.model, job.mesh, job.recipe
-    share = weight_gradient_share(model, mesh, recipe, dropout=job.dropout)
+    mesh, recipe = job.mesh, job.recipe
+    share = weight_share(job)
     found = moments(recipe, mesh, stage, share, job.order)
-    layer = layer_activation_bytes(model, mesh, recipe, dropout=job.dropout)
+    layer = layer_bytes(job)
     before = chunks_before(recipe, chunks)
     pass_bytes = [layers_activation_bytes(job, *one) for one in zip(chunks, before, strict=True)]
     away = (False,) * len(chunks)
@@ -65,20 +62,20 @@ def stage_held(job: MemoryJob, stage: int, chunks: tuple[int, ...], backward: fl
 def _ends(job: MemoryJob, stage: int, found: Moments) -> Floats:
     """What embedding and head keep beside the layers, by moment.
 
-    A pass keeps the mask of the embedding's dropout, and the inputs of the final norm and of the head. One whose W is
-    due keeps the gradient of the embedding's output as well, because all of the embedding's backward is in W
+    A pass keeps the mask of the embedding's dropout, and the inputs of the final norm and of the head ([1]). One whose
+    W is due keeps the gradient of the embedding's output as well, because all of the embedding's backward is in W
     (`lower.split`), and of the head the input alone: the gradient of its output is among the logits.
     """
     name, pp, v = job.recipe.schedule, job.mesh.pp, job.recipe.vpp
-    hidden, parts = hidden_bytes(job), parts_of(name, pp, v, stage)
+    hidden, stream, parts = hidden_bytes(job), stream_bytes(job), parts_of(name, pp, v, stage)
     first, last = holds_ends(job, stage)
     kept = np.zeros(len(found.due))
     if first:
         at, mask = parts.index(0), hidden / 2 if job.dropout else 0.0
-        kept += mask * found.waiting[:, at] + (mask + hidden) * found.due[:, at]
+        kept += mask * found.waiting[:, at] + (mask + stream) * found.due[:, at]
     if last:
         at = parts.index(model_parts(name, pp, v) - 1)
-        kept += _END_INPUTS * hidden * found.waiting[:, at] + hidden * found.due[:, at]
+        kept += (stream + hidden) * found.waiting[:, at] + hidden * found.due[:, at]
     return kept
 
 

@@ -1,12 +1,13 @@
 """What a memory estimate is about, and what the software stack takes beside tensors."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from traincast.mesh import Mesh
-from traincast.model import ModelShape
+from traincast.model import ModelShape, local_kv_heads, padded_vocab
+from traincast.model.casts import SCALE, Scaling
 from traincast.profile import Profile
-from traincast.recipe import Recipe
+from traincast.recipe import BYTES_PER_ELEMENT, Recipe
 from traincast.schedule import Schedule
 
 _MIB: Final = 2.0**20
@@ -44,6 +45,10 @@ class Overheads:
     shards_master: bool = False
     flat_gradients: bool = False
     cp_by_block: bool = False
+    autocast: bool = False
+    fp8_scaling: str = "delayed"
+    pads_vocabulary: bool = True
+    gpt_dropout: bool = False
 
 
 DEFAULT_OVERHEADS: Final = Overheads()
@@ -69,7 +74,16 @@ def overheads_of(profile: Profile) -> Overheads:
         shards_master=traits.shards_master,
         flat_gradients=traits.flat_gradients,
         cp_by_block=traits.cp_by_block,
+        autocast=traits.autocast,
+        fp8_scaling=traits.fp8_scaling,
+        pads_vocabulary=traits.pads_vocabulary,
+        gpt_dropout=traits.gpt_dropout,
     )
+
+
+def parameter_bytes(recipe: Recipe) -> int:
+    """Bytes of a parameter as products read it; fp8 stacks keep half-precision parameters."""
+    return max(2, BYTES_PER_ELEMENT[recipe.precision])
 
 
 @dataclass(frozen=True)
@@ -89,4 +103,43 @@ class MemoryJob:
     @property
     def dropout(self) -> bool:
         """Whether dropout is on: as the stack says, without one as models of this kind are trained."""
+        if self.overheads.gpt_dropout and self.model.positions == "learned":
+            return True
         return self.model.biases if self.overheads.dropout is None else self.overheads.dropout
+
+    @property
+    def autocast(self) -> bool:
+        """Whether parameters and the residual stream are single precision and products cast their factors to half."""
+        return self.overheads.autocast and parameter_bytes(self.recipe) == 2
+
+    @property
+    def pass_bytes(self) -> int:
+        """Bytes of a parameter, and of its gradient, as the passes have them."""
+        return 4 if self.autocast else parameter_bytes(self.recipe)
+
+    @property
+    def scaling(self) -> Scaling:
+        """How tensors are scaled on their way to fp8, as `lower` has it: as the recipe says, else as the stack does; in
+        mxfp8 by blocks along both axes at once where the stack's own kernels cast, else by axis."""
+        own = self.overheads.fp8_scaling
+        if self.recipe.precision == "mxfp8":
+            return "block" if own == "delayed" else "block_twice"
+        return cast("Scaling", self.recipe.fp8_scaling or own)
+
+    @property
+    def fp8_bytes(self) -> float:
+        """Bytes of an fp8 element with its share of a scale: in mxfp8 one byte for each block of 32."""
+        return 1.0 + (SCALE if self.recipe.precision == "mxfp8" else 0.0)
+
+    @property
+    def words(self) -> int:
+        """Words of the vocabulary on a rank; unpadded, the remainder is left out, as in its logits' time."""
+        padded = padded_vocab(self.model.vocab, self.mesh.tp)
+        return (padded if self.overheads.pads_vocabulary else self.model.vocab) // self.mesh.tp
+
+    @property
+    def kv_repeats(self) -> int:
+        """How often keys and values are there in front of attention: for every query head where the stack repeats them
+        (`cp_by_block`: repeat_kv), else once. The time of attention has them so too."""
+        by_block = self.overheads.cp_by_block and self.mesh.cp > 1 and self.recipe.cp_kind == "allgather"
+        return self.model.heads // self.mesh.tp // local_kv_heads(self.model, self.mesh.tp) if by_block else 1

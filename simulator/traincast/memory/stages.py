@@ -9,10 +9,10 @@ from traincast.memory.activations import backward_bytes, chunks_before
 from traincast.memory.flight import holds_ends
 from traincast.memory.held import stage_held
 from traincast.memory.job import MemoryJob
-from traincast.memory.states import communicator_bytes, gathered_bytes, state_bytes, step_copy_bytes
+from traincast.memory.states import communicator_bytes, gathered_bytes, held_parameters, state_bytes, step_copy_bytes
 from traincast.memory.types import MemoryEstimate, StageMemory, Verdict
 from traincast.mesh import Mesh, even_layers
-from traincast.model import ModelShape, stage_parameters
+from traincast.model import ModelShape
 from traincast.recipe import Recipe
 from traincast.schedule import chunks_of_model, parts_of
 from traincast.units import format_size
@@ -111,7 +111,7 @@ def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageM
     if job.recipe.recomputed.full_every and not _whole(job.recipe, chunks):  # every n-th layer, of fewer than n
         job = replace(job, recipe=replace(job.recipe, recompute="none"))
     first, last = holds_ends(job, stage)
-    held = stage_parameters(job.model, job.mesh.tp, sum(chunks), first=first, last=last)
+    held = held_parameters(job, sum(chunks), first=first, last=last)
     parameters, gradients, optimizer = state_bytes(job, held)
     gathered, unscattered = gathered_bytes(job, held)
     recompute, workspace = backward_bytes(job)

@@ -8,16 +8,18 @@ References
 
 from dataclasses import replace
 
-from traincast.memory.job import MemoryJob
+from traincast.memory.job import MemoryJob, parameter_bytes
 from traincast.memory.sharding import sharding
-from traincast.model import ModelShape, StageParameters, head_parameters, layer_parameters, local_kv_heads
+from traincast.model import StageParameters, layer_parameters, local_kv_heads, padded_vocab, stage_parameters
 from traincast.recipe import BYTES_PER_ELEMENT, Recipe
 from traincast.schedule import meets_itself
 
 
-def parameter_bytes(recipe: Recipe) -> int:
-    """Bytes of a parameter as the forward pass reads it; fp8 stacks keep half-precision parameters."""
-    return max(2, BYTES_PER_ELEMENT[recipe.precision])
+def held_parameters(job: MemoryJob, layers: int, *, first: bool, last: bool) -> StageParameters:
+    """Parameters of one rank of a stage, with as many words in its embedding and head as its logits have."""
+    held = stage_parameters(job.model, job.mesh.tp, layers, first=first, last=last)
+    spare = (padded_vocab(job.model.vocab, job.mesh.tp) // job.mesh.tp - job.words) * job.model.hidden
+    return replace(held, embedding=held.embedding - spare * first, head=held.head - spare * (held.head > 0))
 
 
 def optimizer_bytes(recipe: Recipe) -> int:
@@ -27,25 +29,34 @@ def optimizer_bytes(recipe: Recipe) -> int:
 
 def weight_bytes(job: MemoryJob, held: StageParameters) -> float:
     """Bytes of a stage's parameters as the passes read them: where an fp8 run has its layers' matrices in fp8, that
-    many copies of a byte each, in mxfp8 one for each axis; embedding, head and norms stay in half precision."""
+    many copies of a byte each, in mxfp8 one for each axis, with its scales; embedding, head and norms stay in half
+    precision."""
     copies = job.overheads.fp8_copies if job.recipe.in_fp8 else 0
     copies = 2 if copies and job.recipe.precision == "mxfp8" else copies
-    whole = held.total * parameter_bytes(job.recipe)
-    return float(whole - held.layers * (parameter_bytes(job.recipe) - copies) if copies else whole)
+    each = copies * job.fp8_bytes if copies else job.pass_bytes
+    return float(held.layers * each + (held.total - held.layers) * job.pass_bytes)
+
+
+def gathered_weight_bytes(job: MemoryJob, held: StageParameters) -> float:
+    """The same of parameters that ZeRO-3 has gathered: those of layers may come in fp8 (`fp8_gather`)."""
+    if not job.recipe.in_fp8 or not job.recipe.fp8_gather or job.autocast or job.overheads.fp8_copies:
+        return weight_bytes(job, held)
+    return held.layers * job.fp8_bytes + float((held.total - held.layers) * job.pass_bytes)
 
 
 def state_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float, float]:
     """Bytes of parameters, gradients and optimiser states, sharded by ZeRO stage ([1] §5).
 
     Gradients that are not reduced behind each microbatch stay whole until the last one, whatever the stage (as FSDP
-    runs in a pipeline, and under no_sync). Where ZeRO-3 shards the master copy, the optimiser has no other.
+    runs in a pipeline, and under no_sync). Where ZeRO-3 shards the master copy, or the passes read single precision
+    (torch.autocast), the optimiser has no other.
     """
     recipe, how, parameters = job.recipe, sharding(job.mesh, job.recipe), held.total
     shards = how.shards
-    one_copy = recipe.zero_stage >= 3 and job.overheads.shards_master
+    one_copy = job.autocast or (recipe.zero_stage >= 3 and job.overheads.shards_master)
     gradient = float(BYTES_PER_ELEMENT[recipe.gradient_dtype])
-    if job.overheads.keeps_half_gradients and gradient > parameter_bytes(recipe):
-        gradient += parameter_bytes(recipe)
+    if job.overheads.keeps_half_gradients and gradient > job.pass_bytes:
+        gradient += job.pass_bytes
     found = (
         (4.0 * parameters if one_copy else weight_bytes(job, held)) / (shards if recipe.zero_stage >= 3 else 1),
         parameters * gradient / (shards if recipe.zero_stage >= 2 and how.reduces_each else 1),
@@ -68,20 +79,23 @@ def gathered_bytes(job: MemoryJob, held: StageParameters) -> tuple[float, float]
     waits for the rest of the root, and of one layer, as computed and in the buffer that is reduced (in a pipeline only
     as computed: then they are added to the others).
     Where matrices are fetched one by one (DeepSpeed), it is the largest one, what is fetched ahead, and its gradient,
-    which is reduced where it is.
+    which is reduced where it is. Ahead it counts elements, and `prefetch_bytes` those of half precision.
     """
     recipe, how = job.recipe, sharding(job.mesh, job.recipe)
     if how.gathers not in ("step", "pass"):
         scatters = recipe.zero_stage == 2 and how.reduces_each and how.shards > 1
         return 0.0, _unscattered_bytes(job, held) if scatters else 0.0
     if recipe.prefetch_bytes is not None and how.again:
-        matrix = float(largest_matrix(job.model, job.mesh.tp) * parameter_bytes(recipe))
-        return matrix + recipe.prefetch_bytes * min(recipe.gathers_ahead, 1), matrix
+        width = gathered_weight_bytes(job, StageParameters(1, 0, 0, 0))
+        layers, vocabulary = largest_matrix(job), job.words * job.model.hidden
+        ahead = recipe.prefetch_bytes * width / 2 * min(recipe.gathers_ahead, 1)
+        gradient = float(max(layers, vocabulary) * job.pass_bytes)
+        return max(layers * width, vocabulary * job.pass_bytes) + ahead, gradient
     layer = layer_parameters(job.model, job.mesh.tp)
     layers = min(held.layers, layer * (1 + recipe.gathers_ahead)) if how.again else held.layers
-    gathered = weight_bytes(job, replace(held, layers=layers))
+    gathered = gathered_weight_bytes(job, replace(held, layers=layers))
     if not how.reduces_each:
-        return gathered, float(layer * parameter_bytes(recipe))
+        return gathered, float(layer * job.pass_bytes)
     return gathered, _unscattered_bytes(job, held)
 
 
@@ -89,14 +103,15 @@ def _unscattered_bytes(job: MemoryJob, held: StageParameters) -> float:
     """Gradients of the head and of one layer, these as computed and in the buffer that is reduced."""
     recipe, root = job.recipe, held.total - held.layers
     layer = min(held.layers, layer_parameters(job.model, job.mesh.tp))
-    head = held.head or min(root, head_parameters(job.model, job.mesh.tp))
-    return float(head * parameter_bytes(recipe) + layer * (parameter_bytes(recipe) + recipe.reduce_bytes))
+    head = held.head or min(root, job.words * job.model.hidden)
+    return float(head * job.pass_bytes + layer * (job.pass_bytes + recipe.reduce_bytes))
 
 
-def largest_matrix(model: ModelShape, tp: int) -> int:
-    """Elements of the largest weight on a rank: query, key and value together, one of the MLP, or the vocabulary's."""
+def largest_matrix(job: MemoryJob) -> int:
+    """Elements of a layer's largest weight on a rank: query, key and value together, or one of the MLP."""
+    model, tp = job.model, job.mesh.tp
     projections = model.attention_width // tp + 2 * local_kv_heads(model, tp) * model.head_dim
-    return max(model.hidden * projections, model.hidden * model.ffn_hidden // tp, head_parameters(model, tp))
+    return model.hidden * max(projections, model.ffn_hidden // tp)
 
 
 def step_copy_bytes(job: MemoryJob, parameters: int) -> tuple[float, float]:
@@ -106,7 +121,7 @@ def step_copy_bytes(job: MemoryJob, parameters: int) -> tuple[float, float]:
     that these have left, and comes on top.
     """
     recipe, shards = job.recipe, sharding(job.mesh, job.recipe).shards
-    if parameter_bytes(recipe) == 4 or BYTES_PER_ELEMENT[recipe.gradient_dtype] == 4:
+    if job.pass_bytes == 4 or BYTES_PER_ELEMENT[recipe.gradient_dtype] == 4:
         return 0.0, 0.0
     each = 4 * parameters / shards
     return each, each if job.overheads.flat_gradients and recipe.zero_stage == 0 else 0.0
