@@ -141,7 +141,7 @@ def test_rolling_steps_keep_their_pace(key: ScheduleKey, times: PassTimes) -> No
     (name, p, m, v), schedule = build_timed(key, times)
     program = passes_program(key, times, rolling=True)
     three = tuple(
-        tuple(replace(i, microbatch=i.microbatch + m * step) for step in range(3) for i in order) for order in schedule
+        tuple(i._replace(microbatch=i.microbatch + m * step) for step in range(3) for i in order) for order in schedule
     )
     repeated = replace(program, schedule=three, schedule_key=(f"{name}#three{hash(three)}", p, 3 * m, v), rolling=False)
     one, all_three = evaluate(replace(program, rolling=False)), evaluate(repeated)

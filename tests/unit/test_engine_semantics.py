@@ -167,7 +167,7 @@ def test_exchanging_after_each_pass_of_interleaving_deadlocks(run: Run) -> None:
     """Why the schedule marks forwards as fused."""
     program = uniform_program(("interleaved", 2, 4, 2), 1.0, 2.0, 0.0, "blocking")
     assert run(program).step_time_s == 13.5
-    schedule = tuple(tuple(replace(i, fused=False) for i in order) for order in program.schedule)
+    schedule = tuple(tuple(i._replace(fused=False) for i in order) for order in program.schedule)
     with pytest.raises(TraincastError, match="deadlocks with blocking p2p"):
         run(replace(program, schedule=schedule, schedule_key=("unfused", 2, 4, 2)))
 

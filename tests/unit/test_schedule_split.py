@@ -1,7 +1,5 @@
 """Schedules that split the backward or fold the model: the figures of their papers, bubbles, memory, refusals."""
 
-from dataclasses import replace
-
 import pytest
 
 from traincast.analytic import evaluate
@@ -72,7 +70,7 @@ def test_dualpipe_is_figure_5_of_deepseek_v3() -> None:
     assert words(schedule, 0).endswith("B19.1 I6.0 W6.0 I7.0 W7.0 I8.0 W8.0 I9.0 W9.0")
     assert words(schedule, 3).startswith("F0.0 F10.1 F1.0 F11.1 F2.0 F12.1 F3.0 F13.1 F4.0 B10.1 F14.1+ B0.0")
     for stage in range(8):
-        mirrored = [replace(i, microbatch=(i.microbatch + 10) % 20, chunk=1 - i.chunk) for i in schedule[stage]]
+        mirrored = [i._replace(microbatch=(i.microbatch + 10) % 20, chunk=1 - i.chunk) for i in schedule[stage]]
         assert tuple(mirrored) == schedule[7 - stage]
 
 
@@ -80,7 +78,7 @@ def test_dualpipev_is_dualpipe_cut_in_half() -> None:
     """The first half of DualPipe's stages runs the same passes, the far stream's microbatches numbered from 0."""
     whole, half = build("dualpipe", 8, 20, 2), build("dualpipev", 4, 10, 2)
     for stage in range(4):
-        same = [replace(i, microbatch=i.microbatch % 10) for i in whole[stage]]
+        same = [i._replace(microbatch=i.microbatch % 10) for i in whole[stage]]
         assert tuple(same) == half[stage]
 
 

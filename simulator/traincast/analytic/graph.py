@@ -5,10 +5,13 @@ joins of zero duration stand between; max is exact, so they change nothing. Node
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from traincast.lower.check import parties, tail_parties
+import numpy as np
+
+from traincast.lower.check import Parties, parties, tail_parties
 from traincast.lower.program import Program, RankClass
+from traincast.schedule.columns import Ints
 from traincast.schedule.links import NONE, Links, StageLinks
 
 START = 0
@@ -21,209 +24,203 @@ class ClassNodes:
 
     `value` is the position of the class's first number in the table of durations: durations of its chunks,
     sends of its chunks (both in the order of `StageLinks.keys`), ready time and duration of each bucket,
-    durations of the tail. `done` is where its last instruction (and its last exchange) has ended; `ends` are
-    the nodes that it ends with.
+    durations of the tail. The class is ready for an instruction when `ready` of it has ended, which is the instruction
+    itself where nobody has to know; one more is where the last instruction (and the last exchange) has ended. `begin`
+    ends when the instruction begins (or is the instruction, as before).
     """
 
     links: StageLinks
     value: int
-    instructions: range
-    outputs: list[int]
-    buckets: Sequence[int]
-    tail: Sequence[int]
-    inputs: list[int] = field(default_factory=list)
-    done: int = START
+    instructions: Ints
+    inputs: Ints
+    outputs: Ints
+    ready: Ints
+    begin: Ints
+    buckets: Ints
+    tail: Ints
+
+    @property
+    def done(self) -> int:
+        """Where all instructions have ended."""
+        return int(self.ready[-1])
 
     @property
     def ends(self) -> tuple[int, int, int]:
         """Nodes of which the last one ends the class."""
-        return self.done, self.buckets[-1] if self.buckets else START, self.tail[-1] if self.tail else START
-
-    def before(self, waits: Mapping[int, list[int]], k: int) -> list[int]:
-        """Nodes that have to end before the class is ready for instruction k; `waits` are its own of `Waits`."""
-        return waits.get(k) or [self.instructions[k - 1] if k else START]
-
-    def chunk_value(self, k: int) -> int:
-        """Position of the duration of instruction k."""
-        return self.value + self.links.key[k]
-
-    def send_value(self, k: int) -> int:
-        """Position of the transfer time of instruction k's output."""
-        return self.value + len(self.links.keys) + self.links.key[k]
+        return self.done, _last(self.buckets), _last(self.tail)
 
     def bucket_value(self, i: int) -> int:
         """Position of bucket i's ready time; its duration follows."""
         return self.value + 2 * len(self.links.keys) + 2 * i
 
-    def tail_value(self, i: int) -> int:
-        """Position of the duration of tail operation i."""
-        return self.bucket_value(len(self.buckets)) + i
-
 
 class Graph:
-    """Nodes under construction: two predecessors and the position of the duration of each."""
+    """Nodes under construction: the position of the duration of each, and what it waits for."""
 
     def __init__(self) -> None:
-        self.left: list[int] = [START]
-        self.right: list[int] = [START]
-        self.value: list[int] = [0]
+        self.count = 1
+        self._values: list[Ints] = [np.zeros(1, np.int64)]
+        self._waits: list[tuple[Ints, Ints]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         self._meetings: dict[tuple[tuple[int, int], ...], int] = {}
 
-    def reserve(self, count: int) -> range:
-        """`count` new nodes, to be filled in later."""
-        first = len(self.left)
-        for column in (self.left, self.right, self.value):
-            column.extend([0] * count)
-        return range(first, first + count)
+    def nodes(self, values: Ints) -> Ints:
+        """New nodes that last what stands at these positions of the table."""
+        self._values.append(values)
+        self.count += len(values)
+        return np.arange(self.count - len(values), self.count)
 
-    def fill(self, node: int, waits: Sequence[int], value: int = 0) -> None:
-        """Let `node` begin when all of `waits` have ended, and last what stands at `value` of the table."""
-        while len(waits) > 2:
-            pairs = [waits[i : i + 2] for i in range(0, len(waits), 2)]
-            waits = [self.add(pair) if len(pair) == 2 else pair[0] for pair in pairs]
-        if waits:
-            self.left[node] = waits[0]
-            self.right[node] = waits[-1]
-        self.value[node] = value
+    def joins(self, count: int) -> Ints:
+        """New nodes that take no time."""
+        return self.nodes(np.zeros(count, np.int64))
 
-    def add(self, waits: Sequence[int], value: int = 0) -> int:
-        """A new node that begins when all of `waits` have ended."""
-        node = len(self.left)
-        if 0 < len(waits) <= 2:
-            self.left.append(waits[0])
-            self.right.append(waits[-1])
-            self.value.append(value)
-            return node
-        self.reserve(1)
-        self.fill(node, waits, value)
-        return node
+    def wait(self, nodes: Ints, before: Ints) -> None:
+        """Let each of `nodes` begin when its own one of `before` has ended, beside those that it waits for already."""
+        self._waits.append((nodes, before))
 
-    def chain(self, nodes: range, values: Sequence[int]) -> None:
-        """Let each of `nodes` begin when the one before it has ended, the first at the start."""
-        begin, end = nodes.start, nodes.stop
-        for column in (self.left, self.right):
-            column[begin:end] = [START, *range(begin, end - 1)] if nodes else []
-        self.value[begin:end] = values
+    def add(self, before: Sequence[int], value: int = 0) -> int:
+        """A new node that begins when all of `before` have ended."""
+        node = self.nodes(np.array([value]))
+        self.wait(node.repeat(len(before)), np.array(before, np.int64))
+        return int(node[0])
 
     def meeting(self, ready: Mapping[int, int]) -> int:
         """The node at which all classes of `ready` (class -> node) have arrived; shared by equals."""
         key = tuple(ready.items())
         if key not in self._meetings:
-            self._meetings[key] = self.add([node for _, node in key])
+            self._meetings[key] = self.add([node for _, node in key]) if len(key) > 1 else key[0][1]
         return self._meetings[key]
 
+    def paired(self) -> tuple[Ints, Ints, Ints]:
+        """Two predecessors of every node (the start where it waits for nothing) and the position of its duration.
 
-Waits = list[dict[int, list[int]]]
-"""Class -> instruction (one more for the end) -> nodes that have to end before the class is ready for it, where that is
-not just the instruction before it (the start for the first one)."""
+        Nodes that wait for more get joins, which wait for two each, and for which they wait in turn.
+        """
+        nodes, before = (np.concatenate(column) for column in zip(*self._waits, strict=True))
+        order = np.argsort(nodes, kind="stable")  # what one node waits for stands together
+        nodes, before = nodes[order], before[order]
+        left, right = np.full(self.count, START), np.full(self.count, START)
+        joined: list[tuple[Ints, Ints]] = []
+        count = self.count
+        while True:
+            first = np.flatnonzero(np.diff(nodes, prepend=NONE))
+            size = np.diff(first, append=len(nodes))
+            few = size <= 2
+            left[nodes[first[few]]], right[nodes[first[few]]] = before[first[few]], before[(first + size - 1)[few]]
+            if few.all():
+                break
+            # of those that wait for more, every second wait is joined with the one before it
+            many = np.repeat(~few, size)
+            number = (np.arange(len(nodes)) - np.repeat(first, size))[many]
+            nodes, before = nodes[many], before[many]
+            second = np.flatnonzero(number % 2)
+            joined.append((before[second - 1], before[second]))
+            before[second - 1] = np.arange(count, count + len(second))
+            count += len(second)
+            nodes, before = np.delete(nodes, second), np.delete(before, second)
+        own = ((left, right), *joined)
+        values = np.concatenate([*self._values, np.zeros(count - self.count, np.int64)])
+        return np.concatenate([one for one, _ in own]), np.concatenate([other for _, other in own]), values
 
 
 def build_graph(program: Program, links: Links) -> tuple[Graph, list[ClassNodes]]:
     """The graph of a program, and the nodes of each of its classes."""
     graph = Graph()
+    groups = [parties(index, cls.meets) for index, cls in enumerate(program.classes)]
+    met = {index for group in groups if len(group) > 1 for index in group}
     nodes: list[ClassNodes] = []
     value = 1  # the table begins with a zero, for joins
-    for cls in program.classes:
-        nodes.append(_reserve(graph, cls, links[cls.stage], value))
-        value = nodes[-1].tail_value(len(cls.tail))
+    for index, cls in enumerate(program.classes):
+        nodes.append(_class_nodes(graph, cls, links[cls.stage], value))
+        value = nodes[-1].bucket_value(len(cls.buckets)) + len(cls.tail)
+        _part_ready(graph, cls, nodes[-1], everywhere=index in met)
     for cls, own in zip(program.classes, nodes, strict=True):
-        senders = {-1: nodes[cls.previous].outputs, 1: nodes[cls.next].outputs}
-        own.inputs = [
-            NONE if source == NONE else senders[way][source]
-            for source, way in zip(own.links.source, own.links.source_way, strict=True)
-        ]
-    waits = _blocking(graph, nodes) if program.p2p == "blocking" else _asynchronous(graph, nodes)
-    _instructions(graph, program, nodes, waits)
-    for own, apart in zip(nodes, waits, strict=True):
-        last = own.before(apart, len(own.instructions))
-        own.done = last[0] if len(last) == 1 else graph.add(last)
+        for way, sender in ((-1, nodes[cls.previous]), (1, nodes[cls.next])):
+            received = np.flatnonzero((own.links.source_way == way) & (own.links.source != NONE))
+            own.inputs[received] = sender.outputs[own.links.source[received]]
+        (_blocking if program.p2p == "blocking" else _asynchronous)(graph, own)
+    _meetings(graph, nodes, groups)
     _buckets(graph, program, nodes)
     _tails(graph, program, nodes)
     return graph, nodes
 
 
-def _reserve(graph: Graph, cls: RankClass, links: StageLinks, value: int) -> ClassNodes:
-    instructions = graph.reserve(len(links.instructions))
-    messages = iter(graph.reserve(len(links.target) - links.target.count(NONE)))
+def _class_nodes(graph: Graph, cls: RankClass, links: StageLinks, value: int) -> ClassNodes:
+    size, keys = len(links.instructions), len(links.keys)
+    instructions = graph.nodes(value + links.key)
+    outputs = np.full(size, NONE)
+    sent = links.target != NONE
+    outputs[sent] = graph.nodes(value + keys + links.key[sent])
+    ready = np.append(instructions, graph.joins(1))
+    buckets = value + 2 * keys + 2 * np.arange(len(cls.buckets))
+    tail = value + 2 * keys + 2 * len(cls.buckets) + np.arange(len(cls.tail))
     return ClassNodes(
         links=links,
         value=value,
         instructions=instructions,
-        outputs=[NONE if target == NONE else next(messages) for target in links.target],
-        buckets=graph.reserve(len(cls.buckets)),
-        tail=graph.reserve(len(cls.tail)),
+        inputs=np.full(size, NONE),
+        outputs=outputs,
+        ready=ready,
+        begin=instructions,
+        buckets=graph.nodes(buckets + 1),
+        tail=graph.nodes(tail),
     )
 
 
-def _asynchronous(graph: Graph, nodes: Sequence[ClassNodes]) -> Waits:
+def _part_ready(graph: Graph, cls: RankClass, own: ClassNodes, *, everywhere: bool) -> None:
+    """Nodes of their own for being ready: `everywhere`, or for the instructions from whose begin a bucket counts."""
+    chunks = {bucket.chunk for bucket in cls.buckets if bucket.chunk is not None}
+    counted = sorted({own.links.last_gradient[chunk] for chunk in chunks})
+    apart = np.arange(len(own.instructions)) if everywhere else np.array(counted, np.int64)
+    own.ready[apart] = graph.joins(len(apart))
+    own.begin = own.ready[:-1].copy()
+
+
+def _asynchronous(graph: Graph, own: ClassNodes) -> None:
     """Messages leave in order on two streams; an instruction waits for the one before and for its input."""
-    waits: Waits = []
-    for own in nodes:
-        sent = {1: START, -1: START}
-        for k, output in enumerate(own.outputs):
-            if output != NONE:
-                way = own.links.target_way[k]
-                graph.fill(output, (own.instructions[own.links.leave[k]], sent[way]), own.send_value(k))
-                sent[way] = output
-        apart: dict[int, list[int]] = {}
-        for k, end in enumerate(own.links.leave):
-            received = own.inputs[k : end + 1]
-            if received != [NONE]:
-                apart[k] = own.before(apart, k) + [message for message in received if message != NONE]
-        waits.append(apart)
-    return waits
+    for way in (1, -1):
+        sent = np.flatnonzero((own.links.target_way == way) & (own.outputs != NONE))
+        messages = own.outputs[sent]
+        graph.wait(messages, own.instructions[own.links.leave[sent]])
+        graph.wait(messages[1:], messages[:-1])
+    received = np.flatnonzero(own.inputs != NONE)
+    graph.wait(own.ready[_first_of_run(own.links.leave)[received]], own.inputs[received])
+    graph.wait(own.ready[1:], own.instructions)
 
 
-def _blocking(graph: Graph, nodes: Sequence[ClassNodes]) -> Waits:
+def _blocking(graph: Graph, own: ClassNodes) -> None:
     """A transfer begins when both ends have posted it; a block waits for the whole exchange before it."""
-    waits: Waits = []
-    posted = [START] * len(graph.left)
-    for own in nodes:
-        inputs, outputs, block_end = own.inputs, own.outputs, own.links.block_end
-        apart: dict[int, list[int]] = {}
-        first, post, sent = 0, START, list[int]()
-        while first < len(own.instructions):
-            end = block_end[first] + 1
-            met, sent = sent, []
-            for k in range(first, end):
-                if inputs[k] != NONE:
-                    met.append(inputs[k])
-                    posted[inputs[k]] = post
-                if outputs[k] != NONE:
-                    sent.append(outputs[k])
-            if met:
-                apart[first] = met
-            first, post = end, own.instructions[end - 1]
-        if sent:
-            apart[first] = sent
-        waits.append(apart)
-    left, right, value = graph.left, graph.right, graph.value
-    for own in nodes:
-        first_node, first_send = own.instructions.start, own.value + len(own.links.keys)
-        for output, end, key in zip(own.outputs, own.links.block_end, own.links.key, strict=True):
-            if output != NONE:
-                left[output] = first_node + end
-                right[output] = posted[output]
-                value[output] = first_send + key
-    return waits
+    first = _first_of_run(own.links.block_end)
+    sent, received = np.flatnonzero(own.outputs != NONE), np.flatnonzero(own.inputs != NONE)
+    outputs, after = own.outputs[sent], own.links.block_end[sent] + 1
+    graph.wait(outputs, own.instructions[after - 1])
+    graph.wait(own.ready[after], outputs)
+    inputs, at = own.inputs[received], first[received]
+    graph.wait(inputs, np.where(at > 0, own.instructions[at - 1], START))
+    graph.wait(own.ready[at], inputs)
+    exchanging = np.zeros(len(own.ready), np.bool_)
+    exchanging[after] = exchanging[at] = True
+    alone = np.flatnonzero(~exchanging[1:])
+    graph.wait(own.ready[alone + 1], own.instructions[alone])
 
 
-def _instructions(graph: Graph, program: Program, nodes: Sequence[ClassNodes], waits: Waits) -> None:
-    groups = [parties(index, cls.meets) for index, cls in enumerate(program.classes)]
-    met = {index for group in groups if len(group) > 1 for index in group}
-    alone = {
-        index: [graph.add(nodes[index].before(waits[index], k)) for k in range(len(nodes[index].instructions))]
-        for index in sorted(met)
-    }
-    for index, (own, group) in enumerate(zip(nodes, groups, strict=True)):
-        graph.chain(own.instructions, [own.value + key for key in own.links.key])
+def _first_of_run(ends: Ints) -> Ints:
+    """First index of the run that each index belongs to, told by its last one."""
+    _, first, size = np.unique(ends, return_index=True, return_counts=True)
+    return np.repeat(first, size)
+
+
+def _meetings(graph: Graph, nodes: Sequence[ClassNodes], groups: Sequence[Parties]) -> None:
+    """An instruction begins when the class and all that it meets are ready for it."""
+    begins: dict[Parties, Ints] = {}
+    for own, group in zip(nodes, groups, strict=True):
         if len(group) > 1:
-            for k, node in enumerate(own.instructions):
-                graph.fill(node, (graph.meeting({other: alone[other][k] for other in group}),), own.chunk_value(k))
-            continue
-        for k, before in waits[index].items():
-            if k < len(own.instructions):
-                graph.fill(own.instructions[k], before, own.chunk_value(k))
+            if group not in begins:
+                begins[group] = graph.joins(len(own.instructions))
+                for other in group:
+                    graph.wait(begins[group], nodes[other].ready[:-1])
+            own.begin = begins[group]
+        apart = own.begin != own.instructions
+        graph.wait(own.instructions[apart], own.begin[apart])
 
 
 def _buckets(graph: Graph, program: Program, nodes: Sequence[ClassNodes]) -> None:
@@ -231,30 +228,25 @@ def _buckets(graph: Graph, program: Program, nodes: Sequence[ClassNodes]) -> Non
     for cls, own in zip(program.classes, nodes, strict=True):
         arrived: list[int] = []
         for i, bucket in enumerate(cls.buckets):
-            waits: tuple[int, ...] = (own.done,)
-            if bucket.chunk is not None:  # counted from its start: waits for what the instruction waits for
-                start = own.instructions[own.links.last_gradient[bucket.chunk]]
-                waits = graph.left[start], graph.right[start]
-            ready = graph.add(waits, own.bucket_value(i))
-            arrived.append(graph.add((ready, own.buckets[i - 1] if i else START)))
+            since = own.done if bucket.chunk is None else own.begin[own.links.last_gradient[bucket.chunk]]
+            ready = graph.add([since], own.bucket_value(i))
+            arrived.append(graph.add([ready, own.buckets[i - 1] if i else START]))
         arrivals.append(arrived)
     for index, (cls, own) in enumerate(zip(program.classes, nodes, strict=True)):
         group = parties(index, cls.dp_meets)
-        for i, node in enumerate(own.buckets):
-            met = graph.meeting({other: arrivals[other][i] for other in group})
-            graph.fill(node, (met,), own.bucket_value(i) + 1)
+        met = [graph.meeting({other: arrivals[other][i] for other in group}) for i in range(len(own.buckets))]
+        graph.wait(own.buckets, np.array(met, np.int64))
 
 
 def _tails(graph: Graph, program: Program, nodes: Sequence[ClassNodes]) -> None:
     arrivals = [
-        [
-            graph.add((own.tail[i - 1],) if i else (own.done, own.buckets[-1] if own.buckets else START))
-            for i in range(len(own.tail))
-        ]
-        for own in nodes
+        [graph.add([own.done, _last(own.buckets)]), *own.tail[:-1].tolist()] if len(own.tail) else [] for own in nodes
     ]
     for index, own in enumerate(nodes):
-        for i, node in enumerate(own.tail):
-            found = tail_parties(program, index, i)
-            met = graph.meeting({other: arrivals[other][at] for other, at in found.items()})
-            graph.fill(node, (met,), own.tail_value(i))
+        found = [tail_parties(program, index, i) for i in range(len(own.tail))]
+        met = [graph.meeting({other: arrivals[other][at] for other, at in one.items()}) for one in found]
+        graph.wait(own.tail, np.array(met, np.int64))
+
+
+def _last(nodes: Ints) -> int:
+    return int(nodes[-1]) if len(nodes) else START

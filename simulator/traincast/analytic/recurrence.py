@@ -1,7 +1,6 @@
 """Evaluate programs by longest path."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,6 +13,8 @@ UNSHARED = "the recurrence lets no transfers slow each other: where links are ov
 
 _WIDE = 20
 """Mean nodes per level from which NumPy, a level at a time, beats a plain loop over the nodes (measured)."""
+_SEVERAL = 4
+"""Programs of one plan from which it is worth to find its levels, which takes as long as a plain loop (measured)."""
 _BLOCK = 1 << 22
 """Nodes times programs that a batch holds in memory at once."""
 
@@ -48,7 +49,7 @@ def evaluate_batch(programs: Sequence[Program]) -> Floats:
         groups.setdefault(wiring(program), []).append(index)
     step_time_s = np.zeros(len(programs))
     for members in groups.values():
-        plan = plan_of(programs[members[0]])
+        plan = plan_of(programs[members[0]], many=True)
         size = max(1, _BLOCK // plan.nodes)
         for first in range(0, len(members), size):
             block = members[first : first + size]
@@ -71,32 +72,33 @@ def _begins(plan: Plan, ends: Floats) -> Floats:
 def _ends(plan: Plan, table: Floats) -> Floats:
     """End of every node, shape (nodes, programs); `table` has the durations, shape (values, programs)."""
     programs = table.shape[1]
-    if plan.nodes * programs > _WIDE * len(plan.levels):
-        return _by_level(plan, table[plan.value])
-    return np.stack([_by_node(plan, table[plan.value, program]) for program in range(programs)], axis=1)
+    if programs >= _SEVERAL and plan.nodes * programs > _WIDE * len(plan.levels):
+        return _by_level(plan, table)
+    return _by_node(plan, table)
 
 
-def _by_node(plan: Plan, durations: Floats) -> Floats:
+def _by_node(plan: Plan, table: Floats) -> Floats:
     """End of every node, one after the other."""
-    ends: list[float] = []
-    append = ends.append
-    append(0.0)
-    nodes = zip(plan.left.tolist(), plan.right.tolist(), durations.tolist(), strict=True)
-    next(nodes)  # the start
-    for left, right, duration_s in nodes:
-        one, other = ends[left], ends[right]
-        append((one if one >= other else other) + duration_s)
-    return np.array(ends)
+    found = []
+    lefts, rights, values = (column[START + 1 :] for column in (plan.left, plan.right, plan.value))
+    before = lefts.tolist(), rights.tolist()
+    for seconds in table.T:
+        ends = [0.0]
+        append = ends.append
+        for left, right, duration_s in zip(*before, seconds[values].tolist(), strict=True):
+            one, other = ends[left], ends[right]
+            append((one if one >= other else other) + duration_s)
+        found.append(ends)
+    return np.array(found).T
 
 
-def _by_level(plan: Plan, durations: Floats) -> Floats:
-    """End of every node, a level at a time; `durations` has shape (nodes, programs)."""
+def _by_level(plan: Plan, table: Floats) -> Floats:
+    """The same, a level at a time."""
+    durations = table[plan.value]
     ends = np.zeros_like(durations)
     left, right = plan.left, plan.right
-    for first, last in pairwise(plan.levels.tolist()):
-        level = slice(first, last)
-        np.maximum(ends[left[level]], ends[right[level]], out=ends[level])
-        ends[level] += durations[level]
+    for level in plan.levels:
+        ends[level] = np.maximum(ends[left[level]], ends[right[level]]) + durations[level]
     return ends
 
 

@@ -1,5 +1,7 @@
 """How many events a program takes, without running it."""
 
+import numpy as np
+
 from traincast.lower.check import parties, tail_parties
 from traincast.lower.program import Program
 from traincast.schedule.links import NONE, links
@@ -17,7 +19,7 @@ def expected_events(program: Program) -> int:
     events = 0
     for index, cls in enumerate(program.classes):
         stage = found[cls.stage]
-        messages = sum(target != NONE for target in stage.target)
+        messages = int(np.count_nonzero(stage.target != NONE))
         processes = 1 + bool(cls.buckets)
         met = len(stage.instructions) * (len(parties(index, cls.meets)) > 1)
         met += len(cls.buckets) * (len(parties(index, cls.dp_meets)) > 1)

@@ -16,7 +16,7 @@ Process = Generator[simpy.Event, None, None]
 def compute(env: simpy.Environment, station: Station) -> Process:
     """Run the instructions in order, then the tail."""
     start_s, end_s, streams, meeting = station.start_s, station.end_s, station.streams, station.meeting
-    ways, leave = station.links.target_way, station.links.leave
+    ways, leave = station.links.target_way.tolist(), station.links.leave.tolist()
     released = station.releases()
     waits = station.arrivals() if streams else station.exchanges()
     held: list[tuple[int, Message]] = []

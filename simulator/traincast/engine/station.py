@@ -54,7 +54,7 @@ class Station:
 
     def arrivals(self) -> Iterator[Sequence[Message]]:
         """Messages that an asynchronous class waits for before each instruction, and none after the last one."""
-        for k, (end, first) in enumerate(zip(self.links.leave, self.inputs, strict=True)):
+        for k, (end, first) in enumerate(zip(self.links.leave.tolist(), self.inputs, strict=True)):
             if end == k:
                 yield (first,) if first is not None else ()
             else:
@@ -64,7 +64,7 @@ class Station:
     def exchanges(self) -> Iterator[Sequence[Message]]:
         """Transfers that a blocking class posts together, before each instruction and after the last one."""
         first, size = 0, len(self.durations)
-        inputs, outputs, block_end = self.inputs, self.outputs, self.links.block_end
+        inputs, outputs, block_end = self.inputs, self.outputs, self.links.block_end.tolist()
         sent: list[Message] = []
         while first < size:
             end = block_end[first] + 1
@@ -94,7 +94,8 @@ def build_stations(env: simpy.Environment, program: Program, links: Links, net: 
     for station in stations:
         station.streams = {1: SendStream(), -1: SendStream()} if program.p2p == "async" else {}
         senders = {-1: stations[station.cls.previous], 1: stations[station.cls.next]}
-        for index, (source, way) in enumerate(zip(station.links.source, station.links.source_way, strict=True)):
+        sources = zip(station.links.source.tolist(), station.links.source_way.tolist(), strict=True)
+        for index, (source, way) in enumerate(sources):
             if source != NONE:
                 station.inputs[index] = senders[way].outputs[source]
     _wire_meetings(env, program, stations)
@@ -118,8 +119,8 @@ def _station(env: simpy.Environment, index: int, cls: RankClass, links: StageLin
     return Station(
         cls=cls,
         links=links,
-        durations=[costs[key].duration_s for key in links.key],
-        outputs=[None if target == NONE else message(key) for target, key in zip(links.target, links.key, strict=True)],
+        durations=[costs[key].duration_s for key in links.key.tolist()],
+        outputs=[message(key) if sent else None for sent, key in zip(links.target != NONE, links.key, strict=True)],
         inputs=[None] * size,
         ready=[Moment(env) for _ in cls.buckets],
         reduced=[Moment(env) for _ in cls.buckets],

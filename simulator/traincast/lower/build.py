@@ -146,7 +146,7 @@ def _rank_class(
     stage: int, wire: ClassWiring, books: CostBooks, spans: RankSpans, met: Mapping[int, Label]
 ) -> RankClass:
     costs: ClassCosts = books.at(wire.example_rank).costs(stage, spans.of(wire.example_rank))
-    tail = tuple(replace(op, meets=wire.tail_meets.get(op.name, ())) for op in costs.tail)
+    tail = tuple(replace(op, meets=wire.tail_meets[op.name]) if op.name in wire.tail_meets else op for op in costs.tail)
     # replicas that communicate inside passes wait for each other at each of them
     beside = set(wire.dp_meets) - set(wire.meets) if in_passes(books.job) else set()
     return RankClass(

@@ -69,7 +69,7 @@ class CostBook:
 
     def collective_s(self, op: str, size: float, family: str, spans: Mapping[str, Span]) -> float:
         """Time of a collective in the rank's group of a family [s]: the slowest of its members' stacks counts."""
-        return max(collective_seconds(op, size, spans[family], network) for network in self._stacks(family))
+        return max(_collective_s(op, size, spans[family], network) for network in self._stacks(family))
 
     def _stacks(self, family: str) -> tuple[NetworkConstants, ...]:
         return self.networks.get(family) or (self.machine.network,)
@@ -282,6 +282,12 @@ class CostBook:
         return tuple(ops)
 
 
+@lru_cache(maxsize=4096)
+def _collective_s(op: str, size: float, span: Span, network: NetworkConstants) -> float:
+    """The time of a collective [s], worked out once: of a sweep's many shapes few differ in it."""
+    return collective_seconds(op, size, span, network)
+
+
 def _pass_key(job: Job, machine: Machine) -> tuple[object, ...]:
     """All of a job that the time of a pass over given layers depends on, beside the spans of its groups.
 
@@ -322,7 +328,9 @@ class CostBooks:
         host = self.job.seat if self._hosts is None else int(self._hosts[rank])
         key = (int(self.seats.of_rank[rank]), self.seats.networks(rank), position, host)
         if key not in self._books:
-            parts = tuple(replace(part, position=position) for part in self._parts)
+            parts = self._parts
+            if position is not None:
+                parts = tuple(replace(part, position=position) for part in parts)
             self._books[key] = CostBook(replace(self.job, seat=host), parts, self.seats.machines[key[0]], key[1])
         return self._books[key]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
@@ -11,7 +12,7 @@ from traincast.model.flops import Repeated
 from traincast.recomputation import Recomputation, recomputation
 
 
-def layer_backward(block: op.Block, recompute: str, *, early_stop: bool = False) -> list[Segment]:
+def layer_backward(block: op.Block, recompute: str, *, early_stop: bool = False) -> tuple[Segment, ...]:
     """Backward of one layer: the forward again (full), parts of it again, or neither.
 
     A recomputed forward of a checkpointed layer repeats its collectives (SC21 §3.2: 12 b s h in place of 8). With
@@ -30,33 +31,31 @@ def repeated(job: Job) -> Repeated:
 
 def layers_backward(
     block: op.Block, recompute: str, layers: int, *, before: int = 0, early_stop: bool = False
-) -> list[list[Segment]]:
+) -> list[tuple[Segment, ...]]:
     """Backward of each of the layers of a chunk, from the last to the first; their rank has counted `before` others."""
     what = recomputation(recompute)
-    kinds = [
-        _backward(block, what, whole=whole, early_stop=early_stop)
-        for whole in (False, True)
-        if whole is False or what.full_every
-    ]
     every = what.full_every
-    return [kinds[1 if every and (before + layer + 1) % every == 0 else 0] for layer in reversed(range(layers))]
+    whole = [every > 0 and (before + layer + 1) % every == 0 for layer in reversed(range(layers))]
+    kinds = {kind: _backward(block, what, whole=kind, early_stop=early_stop) for kind in set(whole)}
+    return [kinds[kind] for kind in whole]
 
 
-def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: bool) -> list[Segment]:
+@lru_cache(maxsize=256)
+def _backward(block: op.Block, what: Recomputation, *, whole: bool, early_stop: bool) -> tuple[Segment, ...]:
     if whole:
         forward = tuple(_forward_again(block, what))
-        return [Segment(_stopped(forward) if early_stop else forward, "recompute"), _all_of(block)]
+        return Segment(_stopped(forward) if early_stop else forward, "recompute"), _all_of(block)
     if "torchtitan" in what.pieces:
-        return [Segment(tuple(_every_second_product(block)), "recompute"), _all_of(block)]
+        return Segment(tuple(_every_second_product(block)), "recompute"), _all_of(block)
     mlp, attention = _mlp_again(block, what, early_stop=early_stop), _attention_again(block, what)
     if not mlp and not attention:
-        return [_all_of(block)]
-    return [
+        return (_all_of(block),)
+    return (
         *([Segment(mlp, "recompute")] if mlp else []),
         Segment(op.mlp_backward(block), autograd=True),
         *([Segment(attention, "recompute")] if attention else []),
         Segment(op.attention_backward(block), mark=True, autograd=True),
-    ]
+    )
 
 
 def _forward_again(block: op.Block, what: Recomputation) -> Iterator[op.Operator]:

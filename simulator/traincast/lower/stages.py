@@ -1,6 +1,7 @@
 """Which layers a chunk holds, and the segments of operators that its passes run."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 from traincast.errors import ShapeError
@@ -149,10 +150,15 @@ def _forward_units(job: Job, part: ChunkPart) -> list[Unit]:
     units: list[Unit] = []
     if part.embedding:
         units.append(Unit((Segment(op.embedding_forward(block)),), layer=False))
-    units += [Unit((Segment(op.block_forward(block)),))] * part.layers
+    units += [_layer_forward(block)] * part.layers
     if part.head:
         units.append(Unit((Segment(op.head_forward(block, vocabulary)),), layer=False))
     return units
+
+
+@lru_cache(maxsize=256)
+def _layer_forward(block: op.Block) -> Unit:
+    return Unit((Segment(op.block_forward(block)),))
 
 
 def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
@@ -167,7 +173,7 @@ def backward_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
         units.append(Unit((Segment(op.head_backward(block, vocabulary), mark=True, autograd=True),), layer=False))
     early_stop = job.profile.traits.early_stop
     layers = layers_backward(block, job.recipe.recompute, part.layers, before=part.before, early_stop=early_stop)
-    units += [Unit(tuple(segments)) for segments in layers]
+    units += map(Unit, layers)
     if part.embedding:
         last = Segment(op.embedding_backward(block, vocabulary), mark=True, autograd=True)
         units.append(Unit((last,), layer=False))

@@ -50,7 +50,7 @@ class OwnTimes:
         before: Floats = np.append(0.0, self.times.end_s[:-1])[:size]
         if not size:
             return before
-        ends = np.array(self.links.leave if self.asynchronous else self.links.block_end)
+        ends = self.links.leave if self.asynchronous else self.links.block_end
         first = np.flatnonzero(np.append(True, ends[1:] != ends[:-1]))
         ready = before.copy()
         received = np.maximum.reduceat(_or_never(self.times.input_end_s), first)

@@ -79,7 +79,10 @@ def moments(recipe: Recipe, mesh: Mesh, stage: int, after_input: float = 1.0, or
         return _moments([[float(min(p - stage, m))]])
     if name in AUTOMATIC:
         return _most_searched(float(AUTOMATIC[name] * p), m, min(1.0, after_input), last=stage == p - 1)
-    return _of_schedule(("interleaved" if name == "1f1b" else name, p, m, v))[stage]
+    if name not in ("1f1b", "interleaved"):
+        return _of_schedule((name, p, m, v))[stage]
+    # it repeats itself from group to group of p microbatches: two groups pass through all of its states
+    return _of_schedule(("interleaved", p, min(m, 2 * p), v))[stage]
 
 
 def chunks_in_flight(
@@ -96,14 +99,11 @@ def chunks_in_flight(
 
 @lru_cache(maxsize=128)
 def _of_schedule(key: ScheduleKey) -> tuple[Moments, ...]:
-    """Of each stage, by its instruction list; the schedule's bound for a shape that it cannot have.
-
-    Interleaving repeats itself from group to group of p microbatches: two groups pass through all of its states.
-    """
-    name, p, m, v = key
+    """Of each stage, by its instruction list; the schedule's bound for a shape that it cannot have."""
     try:
-        schedule = build(name, p, min(m, 2 * p) if name == "interleaved" else m, v)
+        schedule = build(*key)
     except ShapeError:
+        v = key[-1]
         return tuple(_moments([[most / v] * v]) for most in in_flight_bound(key))
     return tuple(_of_order(order) for order in schedule)
 

@@ -47,7 +47,14 @@ def estimate_job(
     by it fits.
     """
     chunks = chunk_layers(job.model, job.mesh, job.recipe, layers_per_stage)
-    stages = tuple(_stage_memory(job, stage, chunks[stage]) for stage in range(job.mesh.pp))
+    # every n-th layer is recomputed whole, but a stage may have fewer than n
+    none_whole = [job.recipe.recomputed.full_every > 0 and not _whole(job.recipe, own) for own in chunks]
+    plain = replace(job, recipe=replace(job.recipe, recompute="none")) if any(none_whole) else job
+    backward = {kind: backward_bytes(plain if kind else job) for kind in set(none_whole)}
+    stages = tuple(
+        _stage_memory(plain if kind else job, stage, own, backward[kind])
+        for stage, (own, kind) in enumerate(zip(chunks, none_whole, strict=True))
+    )
     limits = gpu_memory_bytes if isinstance(gpu_memory_bytes, Sequence) else [gpu_memory_bytes] * job.mesh.pp
     worst = max(stages, key=lambda one: one.total_bytes / limits[one.stage])
     limit = limits[worst.stage]
@@ -107,14 +114,13 @@ def _beyond(room: float, parts: Sequence[float]) -> list[float]:
     return left
 
 
-def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...]) -> StageMemory:
-    if job.recipe.recomputed.full_every and not _whole(job.recipe, chunks):  # every n-th layer, of fewer than n
-        job = replace(job, recipe=replace(job.recipe, recompute="none"))
+def _stage_memory(job: MemoryJob, stage: int, chunks: tuple[int, ...], backward: tuple[float, float]) -> StageMemory:
+    """Memory of a stage with `chunks` layers, whose `backward` passes add what `backward_bytes` says."""
     first, last = holds_ends(job, stage)
     held = held_parameters(job, sum(chunks), first=first, last=last)
     parameters, gradients, optimizer = state_bytes(job, held)
     gathered, unscattered = gathered_bytes(job, held)
-    recompute, workspace = backward_bytes(job)
+    recompute, workspace = backward
     most = stage_held(job, stage, chunks, recompute + workspace + unscattered)
     activations, logits = most.activations_bytes, most.logits_bytes
     # layers run backward when the logits of their microbatch are gone, and find room there

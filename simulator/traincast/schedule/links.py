@@ -3,21 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, chain, pairwise
+from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from traincast.errors import TraincastError
-from traincast.schedule.placement import Hop, Neighbours, Place, Way, neighbours
+from traincast.schedule.columns import Bools, Columns, Ints, columns, last_where
+from traincast.schedule.placement import neighbours
 from traincast.schedule.types import Instruction, Pass, Schedule, ScheduleKey
 
 NONE = -1
 """Index that stands for "no such instruction"."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StageLinks:
-    """Links of one stage; the tuples are indexed by instruction.
+    """Links of one stage; the arrays are indexed by instruction.
 
     `source[k]` is the index, on the neighbouring stage, of the instruction whose output k needs (NONE: no
     message); `target[k]` the index of the one that needs k's output. `source_way` and `target_way` say which
@@ -25,27 +27,24 @@ class StageLinks:
     stage and B from the next one; `placement.py` has the others. `block_end[k]` is the last instruction of k's
     block: the run of instructions up to one that is not fused; `leave[k]` the instruction at whose end k's output may
     leave: k itself, or the last one of those that run as one with it. `last_gradient[chunk]` is the last instruction
-    that makes weight gradients of the chunk. `keys` are the kinds of chunk that occur, in a fixed order; `key[k]` the
-    position of k's among them.
+    that makes weight gradients of the chunk. `keys` are the kinds of chunk that occur, in a fixed order, `counts` how
+    often; `key[k]` the position of k's among them.
     """
 
     instructions: tuple[Instruction, ...]
-    source: tuple[int, ...]
-    target: tuple[int, ...]
-    source_way: tuple[Way, ...]
-    target_way: tuple[Way, ...]
-    block_end: tuple[int, ...]
-    leave: tuple[int, ...]
+    source: Ints
+    target: Ints
+    source_way: Ints
+    target_way: Ints
+    block_end: Ints
+    leave: Ints
     last_gradient: Mapping[int, int]
     keys: tuple[tuple[Pass, int], ...]
-    key: tuple[int, ...]
+    counts: tuple[int, ...]
+    key: Ints
 
 
 Links = tuple[StageLinks, ...]
-_Kind = tuple[str, int]
-"""(F, B or W; chunk). An I stands where the B would: both hand on the input gradient."""
-_Position = dict[_Kind, dict[int, int]]
-"""Kind of chunk -> microbatch -> index."""
 
 
 @dataclass(frozen=True)
@@ -64,142 +63,152 @@ def links(key: ScheduleKey, schedule: Schedule) -> Links:
     return _links(_Keyed(key, schedule))
 
 
+@dataclass(frozen=True, eq=False)
+class _Every:
+    """The instructions of all stages, one after the other: each with its stage and its index there.
+
+    `handed` is what its neighbours see of it: 0 a forward, 1 a backward (B or I: both hand on the input gradient),
+    2 a W.
+    """
+
+    of: Columns
+    stage: Ints
+    index: Ints
+    handed: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """The other end of every instruction's input, or of its output: the same pass on another place of the model.
+
+    `there` says whether there is one, `stage` and `chunk` where, `index` which instruction of that stage it is (NONE:
+    it is never run). On the same stage (way 0) the output is handed on in place: the order alone has to satisfy the
+    need.
+    """
+
+    there: Bools
+    stage: Ints
+    chunk: Ints
+    way: Ints
+    index: Ints
+
+    def part(self, own: slice) -> "_Ends":
+        """Those of some instructions in a row."""
+        return _Ends(self.there[own], self.stage[own], self.chunk[own], self.way[own], self.index[own])
+
+
 @lru_cache(maxsize=32)
 def _links(keyed: _Keyed) -> Links:
     schedule = keyed.schedule
-    chunks = 1 + max((i.chunk for order in schedule for i in order), default=0)
-    near = neighbours(keyed.key[0], len(schedule), chunks)
-    positions = tuple(_positions(stage, order) for stage, order in enumerate(schedule))
-    return tuple(_stage_links(stage, positions, order, near) for stage, order in enumerate(schedule))
-
-
-def _positions(stage: int, order: tuple[Instruction, ...]) -> _Position:
-    """Index of every instruction of a stage, once it is known that F, B (or I) and W come in that order."""
-    found: _Position = {}
-    nothing: dict[int, int] = {}
-    for index, instruction in enumerate(order):
-        kind, microbatch, chunk = _handed_on(instruction.kind), instruction.microbatch, instruction.chunk
-        row = found.get((kind, chunk))
-        if row is None:
-            row = found[kind, chunk] = {}
-        if microbatch in row:
-            raise TraincastError(f"stage {stage} runs {name_of(instruction)} twice")
-        before = None if kind == "F" else "F" if kind == "B" else "B"
-        if before is not None and microbatch not in found.get((before, chunk), nothing):
-            raise TraincastError(f"stage {stage} runs {name_of(instruction)} before its {before}")
-        row[microbatch] = index
-    return found
-
-
-def _handed_on(kind: Pass) -> str:
-    return "B" if kind == "I" else kind
-
-
-def _stage_links(
-    stage: int, positions: tuple[_Position, ...], order: tuple[Instruction, ...], near: Mapping[Place, Neighbours]
-) -> StageLinks:
-    keys = tuple(sorted({(i.kind, i.chunk) for i in order}))
-    peers = [_peers(stage, positions, key, near) for key in keys]
-    place = {key: index for index, key in enumerate(keys)}
-    key = tuple([place[i.kind, i.chunk] for i in order])
-    microbatch, kind = np.array([i.microbatch for i in order], dtype=np.int64), np.array(key, dtype=np.int64)
-    found = np.full((2, len(order)), NONE)
-    for k, ends in enumerate(peers):
-        mine = np.flatnonzero(kind == k)
-        for side, peer in zip(found, ends, strict=True):
-            side[mine] = peer.indices(microbatch[mine])
-    ways = np.array([[peer.way for peer in ends] for ends in peers], dtype=np.int64).reshape(-1, 2).T[:, kind]
-    needs = np.array([[peer.hop is not None for peer in ends] for ends in peers], dtype=bool).reshape(-1, 2).T[:, kind]
-    late = needs[0] & (ways[0] == 0) & (found[0] > np.arange(len(order)))
-    if late.any() or (needs & (found == NONE)).any():
-        raise _wrong(stage, order, [peers[k] for k in key])
-    found[ways == 0] = NONE
-    return StageLinks(
-        instructions=order,
-        source=tuple(found[0].tolist()),
-        target=tuple(found[1].tolist()),
-        source_way=tuple(ways[0].tolist()),
-        target_way=tuple(ways[1].tolist()),
-        block_end=_run_ends([i.fused for i in order]),
-        leave=_run_ends([i.joint for i in order]),
-        last_gradient=_last_gradients(order, positions[stage]),
-        keys=keys,
-        key=key,
+    every = _every(schedule)
+    hops = _hops(keyed.key[0], len(schedule), 1 + int(every.of.chunk.max(initial=0)))
+    position = _positions(schedule, every, hops.shape[2])
+    both = [_ends(every, position, hops, side) for side in (0, 1)]
+    _check_ends(schedule, every, *both)
+    bounds = pairwise(accumulate(map(len, schedule), initial=0))
+    return tuple(
+        _stage_links(order, every.of.part(slice(*bound)), position[stage], [ends.part(slice(*bound)) for ends in both])
+        for stage, (order, bound) in enumerate(zip(schedule, bounds, strict=True))
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Peer:
-    """The other end of the messages of one kind of chunk: the same pass on the chunk `hop` leads to, by microbatch.
+def _every(schedule: Schedule) -> _Every:
+    of = columns(tuple(chain.from_iterable(schedule)))
+    sizes = [len(order) for order in schedule]
+    index = np.concatenate([np.arange(size) for size in sizes]) if sizes else np.zeros(0, np.int64)
+    return _Every(of, np.repeat(np.arange(len(sizes)), sizes), index, np.where(of.are("F"), 0, 1 + of.are("W")))
 
-    Without a hop there is none: the model ends. Where both ends lie on one stage (way 0) the output is handed on in
-    place: the order alone has to satisfy the need.
+
+@lru_cache(maxsize=64)
+def _hops(name: str, p: int, chunks: int) -> Ints:
+    """(stage, chunk, way) of what lies before and after every place of the model, by [before or after, stage, chunk].
+
+    The stage is NONE where the model ends.
     """
-
-    hop: Hop | None
-    row: Mapping[int, int]
-
-    @property
-    def way(self) -> Way:
-        """Way to the other end."""
-        return 0 if self.hop is None else self.hop.way
-
-    def indices(self, microbatch: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Index of the same pass of each microbatch at the other end; NONE where there is none."""
-        last = int(max(microbatch.max(initial=0), max(self.row, default=0)))
-        table = np.full(last + 1, NONE)
-        table[list(self.row)] = list(self.row.values())
-        return table[microbatch]
+    near = neighbours(name, p, chunks)
+    hops = np.full((2, p, 1 + max((chunk for _, chunk in near), default=0), 3), NONE)
+    for place, around in near.items():
+        for side, hop in enumerate((around.before, around.after)):
+            if hop is not None:
+                hops[side, *place] = *hop.place, hop.way
+    return hops
 
 
-def _wrong(stage: int, order: Sequence[Instruction], peers: Sequence[tuple[_Peer, _Peer]]) -> TraincastError:
-    """The error of the first instruction whose other end is not there, or comes too late on the same stage."""
-    for index, (instruction, ends) in enumerate(zip(order, peers, strict=True)):
-        for hop, row in ((peer.hop, peer.row) for peer in ends):
-            found = row.get(instruction.microbatch)
-            if hop is not None and found is None:
-                wanted = name_of(Instruction(instruction.kind, instruction.microbatch, hop.place[1]))
-                what = f"but stage {hop.place[0]} never runs {wanted}"
-                return TraincastError(f"stage {stage} runs {name_of(instruction)}, {what}")
-            if hop is not None and found is not None and hop.way == 0 and row is ends[0].row and found > index:
-                return TraincastError(f"stage {stage} runs {name_of(instruction)} before {name_of(order[found])}")
-    raise AssertionError(f"stage {stage}: no instruction is wrong")
+def _positions(schedule: Schedule, every: _Every, chunks: int) -> Ints:
+    """Index of every pass by [stage, what it hands on, chunk, microbatch], NONE where there is none.
 
-
-def _peers(
-    stage: int, positions: tuple[_Position, ...], key: tuple[Pass, int], near: Mapping[Place, Neighbours]
-) -> tuple[_Peer, _Peer]:
-    """Where one kind of chunk gets its input from, and where its output goes."""
-    kind, chunk = key
-    if kind == "W":
-        return _Peer(None, {}), _Peer(None, {})
-    around = near[stage, chunk]
-    ends = (around.before, around.after) if kind == "F" else (around.after, around.before)
-
-    def peer(hop: Hop | None) -> _Peer:
-        return _Peer(hop, {} if hop is None else positions[hop.place[0]].get((_handed_on(kind), hop.place[1]), {}))
-
-    return peer(ends[0]), peer(ends[1])
-
-
-def _last_gradients(order: tuple[Instruction, ...], positions: _Position) -> dict[int, int]:
-    """Chunk -> its last W, or its last B that no W follows up."""
-    found: dict[int, int] = {}
-    nothing: dict[int, int] = {}
-    for index, i in enumerate(order):
-        if i.kind == "W" or (i.kind == "B" and i.microbatch not in positions.get(("W", i.chunk), nothing)):
-            found[i.chunk] = index
+    Raises TraincastError unless F, B (or I) and W come in that order, each once.
+    """
+    of = every.of
+    found = np.full((len(schedule), 3, chunks, 1 + int(of.microbatch.max(initial=0))), NONE)
+    found[every.stage, every.handed, of.chunk, of.microbatch] = every.index
+    own = found[every.stage, every.handed, of.chunk, of.microbatch]
+    before = found[every.stage, np.maximum(every.handed - 1, 0), of.chunk, of.microbatch]
+    early = (every.handed > 0) & ((before == NONE) | (before > every.index))
+    if early.any() or (own != every.index).any():
+        raise _disorder(schedule)
     return found
 
 
-def _run_ends(onward: Sequence[bool]) -> tuple[int, ...]:
-    """Last index of the run that each index belongs to, where a run goes `onward` from one index to the next."""
-    ends, end = [NONE] * len(onward), len(onward) - 1
-    for index in reversed(range(len(onward))):
-        if not onward[index]:
-            end = index
-        ends[index] = end
-    return tuple(ends)
+def _disorder(schedule: Schedule) -> TraincastError:
+    """The error of the first instruction that runs twice, or before the one whose results it needs."""
+    for stage, order in enumerate(schedule):
+        done: set[tuple[str, int, int]] = set()
+        for one in order:
+            kind = "B" if one.kind == "I" else one.kind
+            before = {"B": "F", "W": "B"}.get(kind)
+            if (kind, one.microbatch, one.chunk) in done:
+                return TraincastError(f"stage {stage} runs {name_of(one)} twice")
+            if before and (before, one.microbatch, one.chunk) not in done:
+                return TraincastError(f"stage {stage} runs {name_of(one)} before its {before}")
+            done.add((kind, one.microbatch, one.chunk))
+    raise AssertionError("every instruction is in order")
+
+
+def _ends(every: _Every, position: Ints, hops: Ints, side: int) -> _Ends:
+    """The other ends of inputs (side 0) or outputs (1): a forward's input comes from before it in the model."""
+    of = every.of
+    stage, chunk, way = hops[np.where(every.handed == 0, side, 1 - side), every.stage, of.chunk].T
+    there = (stage != NONE) & ~of.are("W")
+    index = np.where(there, position[stage, every.handed, chunk, of.microbatch], NONE)
+    return _Ends(there, stage, chunk, np.where(there, way, 0), index)
+
+
+def _check_ends(schedule: Schedule, every: _Every, source: _Ends, target: _Ends) -> None:
+    """Raises TraincastError for the first instruction whose other end is not there, or too late on the same stage."""
+    late = source.there & (source.way == 0) & (source.index > every.index)
+    lost = [ends.there & (ends.index == NONE) for ends in (source, target)]
+    for wrong in np.flatnonzero(late | lost[0] | lost[1])[:1]:
+        stage, order = every.stage[wrong], schedule[every.stage[wrong]]
+        this = order[every.index[wrong]]
+        if late[wrong]:
+            raise TraincastError(f"stage {stage} runs {name_of(this)} before {name_of(order[source.index[wrong]])}")
+        ends = source if lost[0][wrong] else target
+        what = f"but stage {ends.stage[wrong]} never runs {name_of(this._replace(chunk=int(ends.chunk[wrong])))}"
+        raise TraincastError(f"stage {stage} runs {name_of(this)}, {what}")
+
+
+def _stage_links(order: tuple[Instruction, ...], of: Columns, position: Ints, both: Sequence[_Ends]) -> StageLinks:
+    """Links of a stage, from its columns, the positions of its passes, and the ends of its inputs and its outputs."""
+    chunks = position.shape[1]
+    kind = of.kind * chunks + of.chunk
+    counts = np.bincount(kind)
+    occurs = counts > 0
+    source, target = (np.where(ends.way == 0, NONE, ends.index) for ends in both)
+    gradients = of.are("W") | (of.are("B") & (position[2, of.chunk, of.microbatch] == NONE))
+    return StageLinks(
+        instructions=order,
+        source=source,
+        target=target,
+        source_way=both[0].way,
+        target_way=both[1].way,
+        block_end=last_where(of.fused),
+        leave=last_where(of.joint),
+        last_gradient=dict(zip(of.chunk[gradients].tolist(), np.flatnonzero(gradients).tolist(), strict=True)),
+        keys=tuple((cast(Pass, chr(one // chunks)), one % chunks) for one in np.flatnonzero(occurs).tolist()),
+        counts=tuple(counts[occurs].tolist()),
+        key=np.cumsum(occurs)[kind] - 1,
+    )
 
 
 def name_of(instruction: Instruction) -> str:

@@ -10,7 +10,7 @@ from traincast.schedule.types import Instruction, Pass
 
 def forwards(m: int, chunk: int, *, fused: bool = False) -> tuple[Instruction, ...]:
     """Forward of microbatches 0..m-1 on one chunk."""
-    return _passes("F", m, chunk, fused)
+    return _passes("F", m, chunk, fused=fused)
 
 
 def backwards(m: int, chunk: int) -> tuple[Instruction, ...]:
@@ -28,9 +28,16 @@ def weight_gradients(m: int, chunk: int) -> tuple[Instruction, ...]:
     return _passes("W", m, chunk)
 
 
+def _passes(kind: Pass, m: int, chunk: int, *, fused: bool = False) -> tuple[Instruction, ...]:
+    made = _made(kind, chunk, fused)
+    made += [Instruction(kind, microbatch, chunk, fused) for microbatch in range(len(made), m)]
+    return tuple(made[:m])
+
+
 @lru_cache(maxsize=1024)
-def _passes(kind: Pass, m: int, chunk: int, fused: bool = False) -> tuple[Instruction, ...]:
-    return tuple(Instruction(kind, microbatch, chunk, fused) for microbatch in range(m))
+def _made(kind: Pass, chunk: int, fused: bool) -> list[Instruction]:
+    """Passes that are made already, which schedules of all numbers of microbatches have in common, to be added to."""
+    return []
 
 
 def alternate(

@@ -86,6 +86,7 @@ def model_parts(name: str, p: int, v: int) -> int:
     return p if family(name) in BOTH_WAYS else p * v
 
 
+@lru_cache(maxsize=1024)
 def parts_of(name: str, p: int, v: int, stage: int) -> tuple[int, ...]:
     """The parts of the model that a stage holds, by chunk."""
     return tuple(model_part(name, p, stage, chunk) for chunk in range(v))

@@ -1,13 +1,11 @@
 """The vocabulary of pipeline schedules: one instruction is one chunk of one microbatch."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Pass = Literal["F", "B", "I", "W"]
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One compute chunk on one stage.
 
     `kind`: F forward; B backward; where a schedule splits the backward of a microbatch, I its input gradients (which

@@ -1,30 +1,12 @@
 """The closed-form screen: a lower bound of a program's step time, without its order in time."""
 
-from collections import Counter
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from traincast.lower.program import ChunkKey, Program
-    from traincast.schedule import Schedule, ScheduleKey
+    from traincast.lower.program import Program
 
 _ROUNDING = 1e-9
 """Share by which the bound stands back, so that sums in another order never lift it above the step."""
-
-
-@dataclass(frozen=True)
-class _Keyed:
-    """A schedule that is hashed by its key alone."""
-
-    key: "ScheduleKey"
-    schedule: "Schedule" = field(compare=False)
-
-
-@lru_cache(maxsize=32)
-def _counts(keyed: _Keyed) -> "tuple[Counter[ChunkKey], ...]":
-    """How often each stage runs each of its chunks."""
-    return tuple(Counter((one.kind, one.chunk) for one in order) for order in keyed.schedule)
 
 
 def lower_bound_s(program: "Program") -> float:
@@ -38,11 +20,13 @@ def lower_bound_s(program: "Program") -> float:
     every order has): T >= sum_{s' < s} min F_s' + sum_k count_k t_k + sum tail. Orders that feed a stage from both
     ends, or fold the model, have no such chain, and get none.
     """
-    counts = _counts(_Keyed(program.schedule_key, program.schedule))
-    ahead = _ahead(program) if _in_line(program) else [0.0] * len(counts)
+    from traincast.schedule import links
+
+    of_stage = [dict(zip(one.keys, one.counts, strict=True)) for one in links(program.schedule_key, program.schedule)]
+    ahead = _ahead(program) if _in_line(program) else [0.0] * len(of_stage)
     most = 0.0
     for cls in program.classes:
-        work_s = sum(count * cls.chunks[key].duration_s for key, count in counts[cls.stage].items())
+        work_s = sum(count * cls.chunks[key].duration_s for key, count in of_stage[cls.stage].items())
         most = max(most, ahead[cls.stage] + work_s + sum(op.duration_s for op in cls.tail))
     return most * (1.0 - _ROUNDING)
 

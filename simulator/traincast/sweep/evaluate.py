@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from traincast.errors import TraincastError
 from traincast.forecast import Prepared, evaluate, memory_of, prepare, rates_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from traincast.lower import Job
     from traincast.lower.program import Program
     from traincast.memory import MemoryEstimate
+    from traincast.memory.types import Verdict
     from traincast.scenario import Scenario
 
 _SIZED: Final = 64
@@ -29,6 +30,7 @@ _TIMED: Final = 16
 _AHEAD: Final = 8
 """Parts that run before the rows of the first of them screen the next one: as many as processes that can be busy."""
 
+_T = TypeVar("_T")
 Advance = Callable[[int], object]
 Refusal = tuple[Shape, str]
 
@@ -44,11 +46,22 @@ class Options:
     tell: Callable[[Sequence[SweepRow]], object] = lambda rows: None
 
 
+class _Memory(NamedTuple):
+    """What a row says of a shape's memory."""
+
+    memory_bytes: float
+    verdict: "Verdict"
+    over_limit: bool
+
+
+_Fit = tuple[Shape, _Memory]
+
+
 @dataclass(frozen=True)
 class _Sized:
-    """Of some shapes: those that may fit, how many do not, and what is refused."""
+    """Of some shapes: those that may fit and their memory, how many do not, and what is refused."""
 
-    fit: tuple[Shape, ...]
+    fit: tuple["_Fit", ...]
     too_big: int
     refusals: tuple[Refusal, ...]
 
@@ -75,7 +88,7 @@ def evaluate_shapes(
     resumed = len(rows)
     advance(resumed)
     refusals: list[Refusal] = []
-    fit: list[Shape] = []
+    fit: list[_Fit] = []
     too_big = screened = 0
     with _workers(scenario, chosen.processes) as run:
         for sized in run(_size, _cut(new, _SIZED)):
@@ -122,18 +135,19 @@ def job_of(prepared: Prepared, shape: Shape) -> "Job":
     return replace(prepared.job, mesh=mesh_of(scenario, shape), recipe=recipe_of(scenario, shape))
 
 
-def _cut(shapes: Sequence[Shape], size: int) -> list[tuple[Shape, ...]]:
+def _cut(shapes: Sequence[_T], size: int) -> list[tuple[_T, ...]]:
     return [tuple(shapes[first : first + size]) for first in range(0, len(shapes), size)]
 
 
-def _graph(scenario: "Scenario", shape: Shape) -> tuple[Any, ...]:
+def _graph(scenario: "Scenario", fit: _Fit) -> tuple[Any, ...]:
+    shape, _ = fit
     microbatches = scenario.recipe.global_batch // (shape.dp * shape.microbatch)
     return schedule_of(scenario, shape), shape.pp, microbatches, shape.vpp, shape
 
 
 def _screened(
-    parts: Sequence[tuple[Shape, ...]], rows: Sequence[SweepRow], known: Sequence[int], top: int | None
-) -> Iterator[tuple[tuple[Shape, ...], int | None, tuple[float, ...]]]:
+    parts: Sequence[tuple[_Fit, ...]], rows: Sequence[SweepRow], known: Sequence[int], top: int | None
+) -> Iterator[tuple[tuple[_Fit, ...], int | None, tuple[float, ...]]]:
     """Parts with the fastest steps of all but the `_AHEAD` parts before them, whoever has run already.
 
     `rows` and `known`, how many of them there were after each part, grow meanwhile.
@@ -149,7 +163,7 @@ def _fastest(rows: Sequence[SweepRow], top: int | None) -> tuple[float, ...]:
 
 def _size(prepared: Prepared, shapes: tuple[Shape, ...]) -> _Sized:
     """Memory of shapes that schedule and split allow."""
-    fit: list[Shape] = []
+    fit: list[_Fit] = []
     refusals: list[Refusal] = []
     for shape in shapes:
         found = [f"{one.message} (fix: {axis_fix(one.fix)})" for one in recipe_errors(prepared.scenario, shape)]
@@ -157,30 +171,37 @@ def _size(prepared: Prepared, shapes: tuple[Shape, ...]) -> _Sized:
             refusals.append((shape, f"{shape}: {'; '.join(found)}"))
             continue
         try:
-            if memory_of(job_of(prepared, shape)).verdict != "does not fit":
-                fit.append(shape)
+            memory = _memory(memory_of(job_of(prepared, shape)))
+            if memory.verdict != "does not fit":
+                fit.append((shape, memory))
         except TraincastError as error:
             refusals.append((shape, f"{shape}: {error}"))
     return _Sized(tuple(fit), len(shapes) - len(fit) - len(refusals), tuple(refusals))
 
 
-def _time(prepared: Prepared, ask: tuple[tuple[Shape, ...], int | None, tuple[float, ...]]) -> _Timed:
+def _memory(found: "MemoryEstimate") -> _Memory:
+    from traincast.plan.compared import over_limit
+
+    return _Memory(found.worst.total_bytes, found.verdict, over_limit(found))
+
+
+def _time(prepared: Prepared, ask: tuple[tuple[_Fit, ...], int | None, tuple[float, ...]]) -> _Timed:
     """Rows of shapes; with a `top`, not of those whose lower bound is above the slowest of the fastest so far."""
     from traincast.lower import lower
 
-    shapes, top, fastest = ask
-    lowered: list[tuple[Shape, Job, Program]] = []
+    fit, top, fastest = ask
+    lowered: list[_Lowered] = []
     refusals: list[Refusal] = []
-    for shape in shapes:
+    for shape, memory in fit:
         job = job_of(prepared, shape)
         try:
-            lowered.append((shape, job, lower(job).program))
+            lowered.append(_Lowered(shape, memory, job, lower(job).program))
         except TraincastError as error:
             refusals.append((shape, f"{shape}: {error}"))
     if top is None:
         return _Timed(tuple(_rows(prepared.scenario, lowered)), 0, tuple(refusals))
     rows: list[SweepRow] = []
-    bounded = sorted(((lower_bound_s(one[2]), one) for one in lowered), key=lambda pair: (pair[0], pair[1][0]))
+    bounded = sorted(((lower_bound_s(one.program), one) for one in lowered), key=lambda pair: (pair[0], pair[1].shape))
     while bounded and not (len(fastest) == top and bounded[0][0] > fastest[-1]):
         now, bounded = bounded[:top], bounded[top:]
         rows += _rows(prepared.scenario, [one for _, one in now])
@@ -188,30 +209,40 @@ def _time(prepared: Prepared, ask: tuple[tuple[Shape, ...], int | None, tuple[fl
     return _Timed(tuple(rows), len(bounded), tuple(refusals))
 
 
-def _rows(scenario: "Scenario", lowered: "Sequence[tuple[Shape, Job, Program]]") -> Iterator[SweepRow]:
+@dataclass(frozen=True, eq=False)
+class _Lowered:
+    """A shape on its way to a row."""
+
+    shape: Shape
+    memory: _Memory
+    job: "Job"
+    program: "Program"
+
+
+def _rows(scenario: "Scenario", lowered: Sequence[_Lowered]) -> Iterator[SweepRow]:
     from traincast.analytic import evaluate_batch
-    from traincast.plan.compared import over_limit
     from traincast.schedule import AUTOMATIC
 
     if not lowered:
         return
-    times = evaluate_batch([program for _, _, program in lowered])
-    for (shape, job, program), seconds in zip(lowered, times.tolist(), strict=True):
+    times = evaluate_batch([one.program for one in lowered])
+    for one, seconds in zip(lowered, times.tolist(), strict=True):
         # of a search that what it found holds: what was sized before is the most that it may hold
-        memory: MemoryEstimate = memory_of(job, program.schedule if job.recipe.schedule in AUTOMATIC else None)
-        rates = rates_of(job, seconds)
+        searched = one.job.recipe.schedule in AUTOMATIC
+        memory = _memory(memory_of(one.job, one.program.schedule)) if searched else one.memory
+        rates = rates_of(one.job, seconds)
         yield SweepRow(
-            shape=shape,
-            schedule=job.recipe.schedule,
+            shape=one.shape,
+            schedule=one.job.recipe.schedule,
             step_time_s=seconds,
             tflops_hardware=rates.tflops_per_gpu["hardware"],
             tflops_model=rates.tflops_per_gpu["model"],
             mfu=rates.mfu,
             hfu=rates.hfu,
-            memory_bytes=memory.worst.total_bytes,
+            memory_bytes=memory.memory_bytes,
             verdict=memory.verdict,
-            over_limit=over_limit(memory),
-            sets=sets_of(scenario, shape),
+            over_limit=memory.over_limit,
+            sets=sets_of(scenario, one.shape),
         )
 
 
