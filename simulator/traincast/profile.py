@@ -18,7 +18,8 @@ from traincast.errors import DataError
 from traincast.intervals import Band as Band
 from traincast.intervals import Interval as Interval
 from traincast.intervals import read_interval
-from traincast.profiletext import Entry, read_profile_text
+from traincast.profilerules import COLLECTIVES_KEYS, CONSTANT_KEYS, KEYS, KINDS, range_of
+from traincast.profiletext import Entry, Faults, read_profile_text
 from traincast.traits import Traits as Traits
 
 CONSTANTS: Mapping[str, tuple[str, str]] = {
@@ -212,8 +213,8 @@ def profiles_dir() -> Path:
 def load_profile(name_or_path: str) -> Profile:
     """Load a shipped profile by name, or any profile by path.
 
-    Raises DataError, with file and line, for a missing file (with the nearest names), for an unknown, missing or
-    misplaced constant, and for a file that inherits itself.
+    Raises DataError, with file and line, for a missing file (with the nearest names), for unknown keys, for a constant
+    that is unknown, missing or cannot be, and for a file that inherits itself.
     """
     path = _path_of(name_or_path)
     if not path.is_file():
@@ -251,23 +252,25 @@ def _parent(raw: Entry, path: Path) -> Profile | None:
 
 
 def _build(raw: Entry, path: Path) -> Profile:
-    parent = _parent(raw, path)
-    own = frozenset(raw.texts("fitted_curves"))
-    constants: dict[str, Constant] = dict(parent.constants) if parent else {}
-    for name, entry in raw.below("constants"):
-        entry.one_of(CONSTANTS, "constant")
-        constants[name] = _constant(name, entry, own)
-    missing = sorted(set(CONSTANTS) - set(constants))
-    if missing:
-        raise raw.wrong(f"constants are missing: {', '.join(missing)}", "state them, or name a profile to inherit")
+    """The profile of a file. Raises all that is wrong in its keys, head, traits, defaults and constants at once."""
+    parent, faults = _parent(raw, path), Faults()
+    faults.known(raw, KEYS, "key")
+    none: tuple[str, ...] = ()
+    own = frozenset(faults.tried(lambda: raw.texts("fitted_curves"), none))
+    name, gpu, fabric = (faults.tried(lambda key=key: raw.need(key).text(), "") for key in ("name", "gpu", "fabric"))  # type: ignore[misc]
+    constants = _constants(raw, parent, own, faults)
+    traits = faults.tried(lambda: _traits(raw, parent), Traits())
+    defaults: dict[str, Default] = faults.tried(lambda: _defaults(raw), {})
     collectives = raw.get("collectives") or Entry({}, ("collectives",), raw.source)
+    faults.tried(lambda: faults.known(collectives, COLLECTIVES_KEYS, "key of collectives"), None)
+    faults.end()
     launch = collectives.get("launch")
     return Profile(
-        name=raw.need("name").text(),
-        gpu=raw.need("gpu").text(),
-        fabric=raw.need("fabric").text(),
+        name=name,
+        gpu=gpu,
+        fabric=fabric,
         stacks=raw.texts("stacks"),
-        traits=_traits(raw),
+        traits=traits,
         constants=constants,
         fitted_rows=frozenset(raw.texts("fitted_rows")),
         default_for=raw.texts("default_for"),
@@ -280,11 +283,29 @@ def _build(raw: Entry, path: Path) -> Profile:
         correlations=tuple(
             (one.need("of").text(), one.need("with").text(), one.need("r").number()) for one in raw.each("correlations")
         ),
-        defaults={**(parent.defaults if parent else {}), **_defaults(raw)},
+        defaults={**(parent.defaults if parent else {}), **defaults},
     )
 
 
-def _traits(raw: Entry) -> Traits:
+def _constants(raw: Entry, parent: Profile | None, own: frozenset[str], faults: Faults) -> dict[str, Constant]:
+    """The parent's constants with the file's own; what is wrong with any of them goes to `faults`."""
+    constants: dict[str, Constant] = dict(parent.constants) if parent else {}
+    stated = faults.tried(lambda: raw.below("constants"), None)
+    for name, entry in stated or ():
+        found = faults.tried(lambda name=name, entry=entry: _constant(name, entry, own, faults), None)  # type: ignore[misc]
+        if found is not None:
+            constants[name] = found
+    missing = sorted(set(CONSTANTS) - set(constants) - {name for name, _ in stated or ()})
+    if missing and stated is not None and not faults.found:
+        what = f"constants are missing: {', '.join(missing)}"
+        faults.found.append(raw.wrong(what, "state them, or name a profile to inherit"))
+    return constants
+
+
+def _traits(raw: Entry, parent: Profile | None) -> Traits:
+    """The traits that a file states, the others as usual; the parent's where it states none at all."""
+    if parent is not None and raw.get("traits") is None:
+        return parent.traits
     usual = vars(Traits())
     found: dict[str, Any] = {}
     for name, entry in raw.below("traits"):
@@ -315,20 +336,35 @@ def _default(name: str, entry: Entry) -> object:
     return entry.value
 
 
-def _constant(name: str, entry: Entry, own: frozenset[str]) -> Constant:
-    dimension = CONSTANTS[name][0]
-    value, unit = entry.need("value"), entry.get("unit")
-    kind, source = entry.need("kind").text(), entry.need("source").text()
-    residual, error = entry.get("residual"), entry.get("error")
-    told = kind == "measured" and name.startswith(COLLECTIVE)
+def _constant(name: str, entry: Entry, own: frozenset[str], faults: Faults) -> Constant:
+    entry.one_of(CONSTANTS, "constant")
+    faults.known(entry, CONSTANT_KEYS, "key of a constant")
+    value, unit, kind = entry.need("value"), entry.get("unit"), entry.need("kind")
+    source, residual, error = entry.need("source").text(), entry.get("residual"), entry.get("error")
+    faults.tried(lambda: _known_kind(kind), None)
+    told = kind.value == "measured" and name.startswith(COLLECTIVE)
     curves = frozenset(entry.texts("curves")) or (own if told else frozenset())
     unit_text, left = unit.text() if unit else "1", residual.text() if residual else None
-    spread = _amount(error, unit, dimension) if error else None
-    return Constant(name, _amount(value, unit, dimension), unit_text, kind, source, left, spread, curves)
+    spread = _amount(error, unit, name) if error else None
+    if error and spread is not None and spread < 0:
+        raise error.wrong(f"{error.name} is {error.value}", "write a standard error, from 0 on")
+    amount = _amount(value, unit, name)
+    if not range_of(name).holds(amount):
+        raise value.wrong(f"{value.name} cannot be {value.value}: {CONSTANTS[name][1]}", range_of(name).form)
+    return Constant(name, amount, unit_text, kind.text(), source, left, spread, curves)
 
 
-def _amount(entry: Entry, unit: Entry | None, dimension: str) -> float:
-    number = entry.number()
+def _known_kind(kind: Entry) -> None:
+    if kind.text() not in KINDS:
+        near = difflib.get_close_matches(kind.text(), KINDS, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        fix = f"{hint}use measured (by a benchmark of that very thing), derived (from whole steps) or assumed"
+        raise kind.wrong(f"{kind.name} cannot be {kind.text()!r}", fix)
+
+
+def _amount(entry: Entry, unit: Entry | None, name: str) -> float:
+    """A number of a constant in SI."""
+    dimension, number = CONSTANTS[name][0], entry.number()
     return number if dimension in ("ratio", "count") else entry.quantity(dimension, unit.text() if unit else "")
 
 

@@ -5,18 +5,19 @@ Values are read fast; the places of a file are worked out only where something i
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from traincast.errors import DataError, UserError
+from traincast.errors import DataError, UserError, combined
 from traincast.units import parse_quantity
 
 HOW: Final = "calibration/README.md says what a profile holds"
 """What to do about a value that means nothing here."""
 
+_T = TypeVar("_T")
 _KINDS: Final = {dict: "a mapping of names", list: "a list", str: "text", float: "a number"}
 
 
@@ -125,12 +126,39 @@ class Entry:
         if name in names:
             return name
         near = difflib.get_close_matches(name, names, 1)
-        raise self.wrong(f"unknown {what} {name!r}", f"did you mean {near[0]}?" if near else f"{HOW}")
+        fix = f"did you mean {near[0]}?" if near else f"use one of: {', '.join(names)}" if len(names) < 20 else HOW
+        raise self.wrong(f"unknown {what} {name!r}", fix)
 
     def _as(self, kind: type) -> Any:
         if not isinstance(self.value, kind):
             raise self.wrong(f"{self.name} is {_shown(self.value)}, not {_KINDS[kind]}", HOW)
         return self.value
+
+
+@dataclass(frozen=True, eq=False)
+class Faults:
+    """What is wrong in a file, gathered part by part, so that it is mended in one pass."""
+
+    found: list[UserError] = field(default_factory=list)
+
+    def tried(self, read: Callable[[], _T], otherwise: _T) -> _T:
+        """What `read` gives; where it raises a user's error, that is kept and `otherwise` given."""
+        try:
+            return read()
+        except UserError as error:
+            self.found.append(error)
+            return otherwise
+
+    def known(self, entry: Entry, names: Iterable[str], what: str) -> None:
+        """Keeps an error for each key of a mapping that is not among the known names; `what` these are."""
+        known = list(names)
+        for _, one in entry.items():
+            self.tried(lambda one=one: one.one_of(known, what), "")  # type: ignore[misc]
+
+    def end(self) -> None:
+        """Raises all that was kept as one error; nothing where there is none."""
+        if self.found:
+            raise combined(self.found)
 
 
 def read_profile_text(path: Path) -> Entry:

@@ -224,8 +224,10 @@ def test_a_fit_that_nothing_comes_near_says_so(run, tmp_path):
     """Hardly a fiftieth of the rate of such a machine: it is not what it was said to be."""
     path = written(tmp_path / "c.csv", rows("one", 1, 8, floor_us=25, gb_per_s=3))
     outcome = run("calibrate", "fit", path, "-o", tmp_path / "x.yaml")
-    assert outcome.code == 0
-    assert "no constants come near these results: " in outcome.err
+    assert (outcome.code, "the model does not describe these results: " in outcome.err) == (1, True)
+    written(path, rows("one", 1, 8, floor_us=25, gb_per_s=6))  # half of it is matched, the mean is not
+    outcome = run("calibrate", "fit", path, "-o", tmp_path / "x.yaml")
+    assert (outcome.code, "no constants come near these results: " in outcome.err) == (0, True)
     written(path, rows("one", 1, 8, floor_us=90000, gb_per_s=0.1))
     nothing = run("calibrate", "fit", path, "-o", tmp_path / "z.yaml")
     assert (nothing.code, "no constants come near these results: " in nothing.err) == (2, True)
@@ -305,7 +307,7 @@ def test_notes_come_after_the_result_where_both_go_to_one_place(fitted, tmp_path
     monkeypatch.setattr(sys, "stderr", both)
     main(["calibrate", command, *map(str, words)])
     text = both.getvalue()
-    note = "wrong_rows.log:14: 2098 wrong" if command == "import" else "odd: 0 bytes: no size that can be"
+    note = "wrong_rows.log:14: 2098 wrong" if command == "import" else "odd: no size that can be: size_bytes is '0'"
     result = {"import": "2097152", "fit": "network.wire", "show": "By log", "check": "Verdict"}[command]
     assert 0 <= text.index(result) < text.index(note)
 

@@ -265,7 +265,7 @@ def test_rows_that_contradict_themselves_or_stand_out_are_marked(tmp_path: Path)
     assert problems[1] is None
     assert problems[2] is not None
     assert problems[2].startswith("contradicts itself")
-    assert problems[3] == "no time that can be"
+    assert problems[3] == "no time that can be: time_us is 'abc'; write microseconds above 0, such as 35.2"
 
 
 def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_run_that_went_on_makes_one_curve_with_the_run_before(tmp_path: Path) 
 def test_what_is_not_used_is_counted_by_its_reason(tmp_path: Path) -> None:
     rows = [{**ROW, "op": op, "flags": ["unstable"]} for op in ("all_reduce", "broadcast") for _ in range(3)]
     rows += [{**ROW, "op": None}, {**ROW, "kind": "overlap"}, {**ROW, "time_us": 1e15}, ROW]
-    kernels = [{"kind": "kernel", "run": 0, "op": "gemm", "dtype": "bf16", "time_us": -1.0} for _ in range(2)]
+    kernels = [{"kind": "kernel", "run": 0, "op": "gemm", "dtype": "bf16", "time_us": 1e15} for _ in range(2)]
     path = wrote(tmp_path / "r.jsonl", {**RUN, "tool": "mine"}, *rows, *kernels)
     found = read_results([path], Stated())
     assert found.problems == (

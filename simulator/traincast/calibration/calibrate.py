@@ -8,8 +8,8 @@ import numpy as np
 
 from traincast.calibration.compare import settings_of
 from traincast.calibration.conformal import Residual, conformal_interval
-from traincast.calibration.fit import Fit
-from traincast.calibration.fitted import fitted_constants, residual_text
+from traincast.calibration.fit import POOR, Fit
+from traincast.calibration.fitted import bound_text, fitted_constants, residual_text
 from traincast.calibration.kernel_fit import fit_kernels, kernel_data
 from traincast.calibration.network_fit import fit_network
 from traincast.calibration.network_model import Setting, forecast_points, points_of
@@ -21,9 +21,11 @@ from traincast.costs.collectives.versions import minor_of
 from traincast.errors import DataError
 from traincast.profile import Interval, Profile, find_profile, load_profile
 
-POOR = 0.4
-"""Mean error of a fit above which it says that something is wrong; even logs that told nothing are mostly forecast
-within 5 to 20 % (calibration/README.md)."""
+FAR = 0.4
+"""Mean error of a fit from which on it says that something may be wrong; see `fit.POOR` for the end of it."""
+
+NOT_MEASURED = "network between nodes not measured"
+"""What a profile says of its fabric where its results are of one node alone."""
 
 LEAST_FOLDS = 3
 """Curves from which on each can be left out in turn."""
@@ -31,7 +33,10 @@ LEAST_FOLDS = 3
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What a calibration found: the file's text, the fits behind it, what was not used, and what was assumed."""
+    """What a calibration found: the file's text, the fits behind it, what was not used, and what was assumed.
+
+    `poor`: why the model does not describe the results, whatever its constants are; empty where it does.
+    """
 
     text: str
     profile: Profile
@@ -39,6 +44,7 @@ class Calibration:
     intervals: tuple[tuple[str, Interval], ...]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    poor: tuple[str, ...] = ()
 
 
 def calibrate(
@@ -68,33 +74,36 @@ def calibrate(
     if data is not None:
         fits.append(fit_kernels(data, base))
     written = [one for fit in fits for one in fitted_constants(fit, names_text(results.files))]
-    if not any(one.kind == "measured" for one in written):
+    if not any(fit.told for fit in fits):
         had = _used(fits, settings) or "no time can be used"
         raise DataError(
-            f"these results tell no constant: {'; '.join((had, *problems, *left_out, *_poor(fits)))}",
+            f"these results tell no constant: {'; '.join((had, *problems, *left_out, *_far(fits)))}",
             fix="measure more sizes: 1 KiB to 1 GiB, on one and two nodes",
         )
+    unknown = _unknown_network(settings, base)
     head = Heading(
         name=name,
         gpu=gpu,
-        fabric=fabric or _fabric(settings, base),
+        fabric=_fabric(settings, base, fabric),
         base=inherits or base_name or base.name,
         traits=traits_of(base),
         fitted_curves=tuple(dict.fromkeys(setting.curve.id for setting in settings)),
         fitted_on=_fitted_on(results),
         correlations=tuple(pair for fit in fits for pair in fit.correlated),
-        comments=(f"Fitted by traincast on {names_text(results.files)}.", *_summary(fits)),
+        comments=(f"Fitted by traincast on {names_text(results.files)}.", *_summary(fits), *unknown, *_poor(fits)),
     )
     text = profile_text(head, written, intervals)
     told = counted(sum(len(fit.told) for fit in fits), "constant")
     notes = (
         f"{name}: {told} told by {_used(fits, settings)}",
         *((note,) if note else ()),
+        *unknown,
         *_versions(settings),
-        *_poor(fits),
+        *_bounds(fits),
+        *_far([fit for fit in fits if not fit.poor]),
     )
     merged = _merged(base, written, name)
-    return Calibration(text, merged, tuple(fits), tuple(intervals.items()), (*problems, *left_out), notes)
+    return Calibration(text, merged, tuple(fits), tuple(intervals.items()), (*problems, *left_out), notes, _poor(fits))
 
 
 def _version(settings: Sequence[Setting]) -> str | None:
@@ -125,7 +134,13 @@ def _fitted_on(results: Results) -> dict[str, object]:
     return {"files": list(results.files), **stated} if results.files else {}
 
 
-def _fabric(settings: Sequence[Setting], base: Profile) -> str:
+def _fabric(settings: Sequence[Setting], base: Profile, stated: str | None) -> str:
+    """The network between nodes as the results name it; where none ran across nodes, that nobody measured it."""
+    unknown = _unknown_network(settings, base)
+    if stated is not None:
+        return f"{stated} ({NOT_MEASURED})" if unknown else stated
+    if unknown:
+        return f"{NOT_MEASURED}; as profile {base.name} has it: {base.fabric.removeprefix(f'{NOT_MEASURED}; ')}"
     nets = dict.fromkeys(s.curve.net for s in settings if s.place.span.nodes > 1 and s.curve.net)
     return ", ".join(nets) or base.fabric
 
@@ -135,11 +150,46 @@ def _summary(fits: Sequence[Fit]) -> list[str]:
 
 
 def _poor(fits: Sequence[Fit]) -> tuple[str, ...]:
+    """Why fits are none: what the model is off by, and the constants that reached their bounds for it."""
+    return tuple(
+        f"the model does not describe these results: half of {counted(len(fit.log_error), 'point')} are off by more "
+        f"than {100 * fit.median_error:.0f} % whatever the constants are"
+        + (f" ({ends} at the end of what a fit allows)" if ends else "")
+        for fit in fits
+        if fit.poor
+        for ends in [names_text(one.name for one in fit.told if one.bound)]
+    )
+
+
+def _bounds(fits: Sequence[Fit]) -> tuple[str, ...]:
+    """Notes on constants that are at an end of their bounds, and on each curve that no constants describe."""
+    at_end = [one for fit in fits for one in fit.told if one.bound]
+    zeros = [one.name for one in at_end if one.value == 0.0]
+    ends = [f"{one.name} is {bound_text(one)}" for one in at_end if one.value != 0.0]
+    if zeros:
+        ends.append(f"at 0, the lowest that it can be, since nothing of it shows: {', '.join(zeros)}")
+    medians = [pair for fit in fits if not fit.poor for pair in fit.medians_by_group().items()]
+    return (
+        *ends,
+        *(f"{name}: half of it is off by more than {100 * error:.0f} %" for name, error in medians if error > POOR),
+    )
+
+
+def _unknown_network(settings: Sequence[Setting], base: Profile) -> tuple[str, ...]:
+    """That nothing ran across nodes (nor inside one), so that what a profile says of it is its base's."""
+    if any(setting.place.span.nodes > 1 for setting in settings):
+        return ()
+    seen = "one node alone" if settings else "no collective"
+    what = "the network between nodes" if settings else "NVLink and the network between nodes"
+    return (f"{seen} was measured: nothing is known about {what}; constants of it are those of {base.name}",)
+
+
+def _far(fits: Sequence[Fit]) -> tuple[str, ...]:
     """A note for each fit that is far from what was measured whatever its constants are."""
     return tuple(
         f"no constants come near these results: {residual_text(fit)}; are GPU, network and collective the right ones?"
         for fit in fits
-        if np.abs(np.expm1(fit.log_error)).mean() > POOR
+        if np.abs(np.expm1(fit.log_error)).mean() > FAR
     )
 
 

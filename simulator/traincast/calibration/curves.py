@@ -31,6 +31,9 @@ MOST_RANKS: Final = 2**24
 TIMES: Final = (1e-3, 1e12)
 """Shortest and longest time in us that a row may name."""
 
+NO_SIZE: Final = "no size that can be"
+NO_TIME: Final = "no time that can be"
+
 LAUNCHES: Final = ("process", "thread", "single", "graph", "runtime", "kernel")
 """Who launched: a process or a thread for each GPU, one process for all, a CUDA graph, a framework's runtime (its own
 time is in), or only the kernels were timed."""
@@ -56,7 +59,8 @@ class Curve:
     """One collective on one group; texts as the log has them. `nodes` None: not told.
 
     `node_gpus` are the GPUs of a node that take part in the run (None: not told), `groups` all groups that ran at once,
-    as ranks that fill one node after the other (empty: not told; one group by itself).
+    as ranks that fill one node after the other (empty: not told; one group by itself). `file`: the table that its
+    points' lines are of, where one is.
     """
 
     id: str
@@ -74,6 +78,7 @@ class Curve:
     points: tuple[CurvePoint, ...] = ()
     node_gpus: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
+    file: str = ""
 
     @property
     def usable(self) -> tuple[CurvePoint, ...]:
@@ -142,7 +147,7 @@ def _curves(path: Path, reader: "Iterator[list[str]]") -> tuple[Curve, ...]:
         key = (head.id, head.gpu, head.net, str(head.nodes), str(head.ranks), head.op, head.algo, head.proto)
         heads.setdefault(key, head)
         found.setdefault(key, []).extend(_packed(row, number, path) if packed else [_point(row, number)])
-    return tuple(replace(heads[key], points=marked(points)) for key, points in found.items())
+    return tuple(replace(heads[key], points=marked(points), file=path.name) for key, points in found.items())
 
 
 def _head(row: Mapping[str, str], where: str) -> Curve:
@@ -181,9 +186,10 @@ def _number(text: str) -> float:
 
 
 def _point(row: Mapping[str, str], line: int) -> CurvePoint:
-    size, time = _number(row.get("size_bytes", "")), _number(row.get("time_us", ""))
+    texts = {name: row.get(name, "") for name in POINT}
+    size, time = map(_number, texts.values())
     in_place = row.get("inplace", "").lower() in ("1", "y", "yes", "true")
-    problem = unusable(size, time) or _rate_clash(size, time, row.get("algbw_gbps", ""))
+    problem = _no_count(row) or _no_number(texts) or _rate_clash(size, time, row.get("algbw_gbps", ""))
     return CurvePoint(size, time, in_place, problem, line)
 
 
@@ -192,15 +198,39 @@ def _packed(row: Mapping[str, str], line: int, path: Path) -> Iterator[CurvePoin
     in_place = row.get("inplace", "") == "1"
     if len(sizes) != len(times) or not sizes:
         raise DataError(f"{len(sizes)} sizes, {len(times)} times", where=f"{path}:{line}", fix="give one time a size")
-    for size, time in zip(map(_number, sizes), map(_number, times), strict=True):
-        yield CurvePoint(size, time, in_place, unusable(size, time), line)
+    for size, time in zip(sizes, times, strict=True):
+        problem = _no_count(row) or _no_number(dict(zip(PACKED, (size, time), strict=True)))
+        yield CurvePoint(_number(size), _number(time), in_place, problem, line)
+
+
+def _no_count(row: Mapping[str, str]) -> str | None:
+    """Why the ranks of a row, or its nodes where they are told, cannot be; None: they can."""
+    for column, wanted, may_lack in (("gpus", "ranks", False), ("nodes", "nodes", True)):
+        text = row.get(column, "")
+        if _count(text) is None and not (may_lack and not text):
+            shown = f"is {text[:20]!r}" if text else "is empty"
+            return f"no count that can be: {column} {shown}; write a whole number of {wanted}, such as 8"
+    return None
+
+
+def _no_number(texts: Mapping[str, str]) -> str | None:
+    """Why the cells of a size and a time cannot be, with the cell and what to write; None: they can."""
+    (size, size_text), (time, time_text) = texts.items()
+    what = unusable(_number(size_text), _number(time_text))
+    if what is None:
+        return None
+    wrong = what == NO_SIZE
+    column, text = (size, size_text) if wrong else (time, time_text)
+    shown = f"is {text[:20]!r}" if text else "is empty"
+    wanted = "a number of bytes from 1 to 2^50, such as 1048576" if wrong else "microseconds above 0, such as 35.2"
+    return f"{what}: {column} {shown}; write {wanted}"
 
 
 def unusable(size: float, time: float) -> str | None:
     """Why a size in bytes and a time in us cannot be; None: they can."""
     if not 0 < size <= LARGEST:
-        return "no size that can be"
-    return None if TIMES[0] <= time <= TIMES[1] else "no time that can be"
+        return NO_SIZE
+    return None if TIMES[0] <= time <= TIMES[1] else NO_TIME
 
 
 def _rate_clash(size: float, time_us: float, printed: str) -> str | None:

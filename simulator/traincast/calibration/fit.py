@@ -35,6 +35,10 @@ AT_BOUND: Final = 1e-3
 STRONG: Final = 0.8
 """Correlation of two constants from which on the data tell one of them mostly by the other."""
 
+POOR: Final = 0.5
+"""Median error of a fit above which it is none: even logs that told nothing are mostly forecast within 5 to 20 %
+(calibration/README.md)."""
+
 _MATCHED: Final = 3.0
 """Residuals (root mean square, in spreads of a case) up to which a model matches its cases at all."""
 
@@ -100,8 +104,8 @@ class Data:
 
 @dataclass(frozen=True)
 class FittedConstant:
-    """One constant: value and standard error in SI, whether the data told it, how many cases of which groups did, and
-    whether it differs from the base's."""
+    """One constant: value and standard error in SI, whether the data told it, how many cases of which groups did,
+    whether it differs from the base's, and which end of its bounds it is at (`lowest`, `highest`; empty: none)."""
 
     name: str
     value: float
@@ -110,6 +114,7 @@ class FittedConstant:
     cases: int
     groups: tuple[str, ...]
     changed: bool = True
+    bound: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +140,21 @@ class Fit:
         pairs = combinations(range(len(self.names)), 2)
         found = [(self.names[i], self.names[j], float(self.correlation[i, j])) for i, j in pairs]
         return tuple(one for one in found if abs(one[2]) >= STRONG)
+
+    @property
+    def median_error(self) -> float:
+        """Median absolute error of all cases, as a share of what was measured."""
+        return float(np.median(np.abs(np.expm1(self.log_error))))
+
+    @property
+    def poor(self) -> bool:
+        """Whether at least half of the cases are off by more than `POOR`, whatever the constants are."""
+        return self.median_error > POOR
+
+    def medians_by_group(self) -> Mapping[str, float]:
+        """Median absolute error of each group, as a share."""
+        error, group = np.abs(np.expm1(self.log_error)), np.array(self.data.group)
+        return {name: float(np.median(error[group == name])) for name in dict.fromkeys(self.data.group)}
 
     def errors_by_group(self) -> Mapping[str, float]:
         """Mean absolute error of each group, as a share."""
@@ -295,5 +315,8 @@ def _told(data: Data, name: str, prior: Prior, found: tuple[float, float], moves
     value, error = found
     sensitive = np.flatnonzero(np.abs(moves) > SENSITIVE)
     groups = dict.fromkeys(data.group[k] for k in sensitive)
-    at_bound = next((b for b in (prior.low, prior.high) if abs(value - b) < AT_BOUND * prior.spread), value)
-    return FittedConstant(name, float(at_bound), float(error), True, len(sensitive), tuple(groups))
+    ends = {"lowest": prior.low, "highest": prior.high}
+    bound = next((end for end, at in ends.items() if abs(value - at) < AT_BOUND * prior.spread), "")
+    return FittedConstant(
+        name, float(ends.get(bound, value)), float(error), True, len(sensitive), tuple(groups), bound=bound
+    )

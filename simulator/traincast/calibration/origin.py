@@ -10,6 +10,7 @@ from traincast.calibration.nets import Net, net_of
 from traincast.calibration.network_model import Setting
 from traincast.calibration.profile_file import counted
 from traincast.calibration.results import Results
+from traincast.calibration.stated import ONE_GPU
 from traincast.errors import DataError
 from traincast.profile import Profile, shipped_profiles
 
@@ -45,9 +46,7 @@ def gpu_name(results: Results) -> str | None:
             found.setdefault(named.name, _Count()).kernels += 1
     if len(found) > 1:
         shown = ", ".join(f"{name} ({count.text()})" for name, count in sorted(found.items()))
-        raise DataError(
-            f"results of several GPUs: {shown}", fix="name files of one GPU at a time, or say with --gpu which it is"
-        )
+        raise DataError(f"results of several GPUs: {shown}", fix=ONE_GPU)
     return next(iter(found), None)
 
 

@@ -95,7 +95,7 @@ def with_intervals(text: str, intervals: Mapping[str, Interval]) -> str:
 
 
 def traits_of(profile: Profile, **changed: object) -> dict[str, object]:
-    """Traits of a profile, some of them changed, without those at their defaults: traits are not inherited."""
+    """Traits of a profile, some of them changed, without those at their defaults: a file that states any states all."""
     usual = vars(Traits())
     found = {**vars(profile.traits), **changed}
     return {key: value for key, value in found.items() if value != usual[key] or key in ("nccl", "generation")}

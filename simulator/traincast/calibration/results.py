@@ -16,6 +16,8 @@ from traincast.calibration.collect import FileImport, import_files
 from traincast.calibration.curves import TIMES, Curve, CurvePoint, is_curve_table, marked, read_curves, unusable
 from traincast.calibration.profile_file import counted, names_text
 from traincast.calibration.records import Record, RunInfo
+from traincast.calibration.repeats import Counted, distinct_files
+from traincast.calibration.stated import NamedGpus
 from traincast.calibration.suite_groups import SUITE, groups_at_once, node_gpus
 from traincast.errors import DataError
 
@@ -31,6 +33,7 @@ MOST_HALF_WIDTH: Final = 0.2
 _TOLD_BESIDE: Final = "gemm"
 """What of two things at once tells a constant: how much a collective slows a product (`overlap.slowdown`)."""
 _COUNTS: Final = ("m", "n", "k", "batch", "b", "heads", "kv_heads", "s", "d")
+NOT_TOLD: Final = "the collective is not told"
 _MOST_COUNT: Final = 1e12
 _MOST_RATE: Final = 1e18
 _ADAPTER: Final = {"efa": "EFA", "gpudirecttcpx": "TCPX", "fastrak": "TCPXO", "socket": "TCP socket"}
@@ -68,31 +71,62 @@ class Results:
 
 
 def read_results(paths: Sequence[Path], stated: Stated) -> Results:
-    """The results of all files. Raises DataError where one cannot be read or nothing is left."""
+    """The results of all files; those that are named twice count once. Raises DataError where one cannot be read,
+    where files name several GPUs and the user one, or where nothing is left."""
+    paths, problems = distinct_files(paths)
+    named, counted_rows, openings = NamedGpus(), Counted(), []
     curves: list[Curve] = []
     kernels: list[Record] = []
-    problems: list[str] = []
     for path in paths:
         if is_curve_table(path):
-            found = read_curves(path)
-            curves += [replace(one, gpu=stated.gpu or one.gpu, net=stated.net or one.net) for one in found]
-            continue
-        (one,) = import_files([path], stated.op)
-        if one.imported.refusals:
-            refusal = one.imported.refusals[0]
-            fix = "leave this file out; `traincast calibrate import FILE` shows what is wrong with it"
-            raise DataError(refusal.what, where=f"{one.file}:{refusal.line}", fix=fix)
-        problems += [f"{one.file}:{problem.line}: {problem.what}" for problem in one.imported.problems]
-        records = _on_gpus(one, problems)
-        problems += _untold(one.file, records)
-        curves += _curves(one.file, records, stated)
-        kernels += _kernels(records, stated, one.file, problems)
+            found, records = list(read_curves(path)), []
+        else:
+            one = _imported(path, stated.op)
+            openings += _openings(one)
+            problems += [f"{one.file}:{problem.line}: {problem.what}" for problem in one.imported.problems]
+            records = _on_gpus(one, problems)
+            problems += _untold(one.file, records)
+            found, records = list(_curves(one.file, records)), _kernels(records, one.file, problems)
+        named.add(path.name, found, records)
+        curves += counted_rows.new_curves(path.name, found, is_curve_table(path))
+        kernels += counted_rows.new_kernels(path.name, records)
+    problems += counted_rows.remarks
+    if stated.gpu is not None:
+        problems += named.against(stated.gpu)
     problems += unused_points(curves)
+    curves = [replace(one, gpu=stated.gpu or one.gpu, net=stated.net or one.net) for one in curves]
+    if stated.gpu is not None:
+        kernels = [replace(one, run=replace(one.run, gpu=stated.gpu)) for one in kernels]
     results = Results(tuple(curves), tuple(kernels), tuple(path.name for path in paths), tuple(problems), stated)
     if not results.points and not kernels:
+        if openings:
+            raise openings[0]
         why = f": {'; '.join(problems[-2:])}" if problems else ""
         raise DataError(f"no measurement that a profile could learn from{why}", fix="name results of runs on GPUs")
     return results
+
+
+def _imported(path: Path, op: str | None) -> FileImport:
+    """What a file that is no CSV of curves holds. Raises DataError where it is refused."""
+    (one,) = import_files([path], op)
+    if one.imported.refusals:
+        refusal = one.imported.refusals[0]
+        fix = "leave this file out; `traincast calibrate import FILE` shows what is wrong with it"
+        raise DataError(refusal.what, where=f"{one.file}:{refusal.line}", fix=fix)
+    return one
+
+
+def _openings(file: FileImport) -> list[DataError]:
+    """What to say where nothing of a file can be used since nobody tells which collective it measured."""
+    open_ones = [one for one in file.imported.records if one.kind == "collective" and one.op is None]
+    if not any("one_rank" not in one.flags for one in open_ones):
+        return []
+    note = next((one for one in file.imported.problems if one.what.startswith(NOT_TOLD)), None)
+    names = note.what.removeprefix(NOT_TOLD).split(";")[0].strip(": ").split(" or ") if note else []
+    example = names[0] if names and "all_reduce" not in names else "all_reduce"
+    what = f"{NOT_TOLD}: {' or '.join(names)}" if names else NOT_TOLD
+    fix = f"say which one was measured, such as --op {example}"
+    return [DataError(what, where=f"{file.file}:{open_ones[0].line}", fix=fix)]
 
 
 def _on_gpus(one: FileImport, problems: list[str]) -> list[Record]:
@@ -138,16 +172,18 @@ def unused_points(curves: Iterable[Curve]) -> tuple[str, ...]:
 
 def _unused_text(cases: Sequence[tuple[Curve, CurvePoint]]) -> str:
     curve, point = cases[0]
+    size = f"{point.size_bytes:.0f} bytes: " if unusable(point.size_bytes, 1.0) is None else ""
+    place = f"{curve.file}:{point.line}: " if curve.file else ""
     if len(cases) == 1:
-        return f"{curve.id}: {point.size_bytes:.0f} bytes: {point.problem}"
+        return f"{place}{curve.id}: {size}{point.problem}"
     names = list(dict.fromkeys(one.id for one, _ in cases))
     differ = len({one.problem for _, one in cases}) > 1
-    reason = f"such as {point.size_bytes:.0f} bytes: {point.problem}" if differ else point.problem
+    reason = f"such as {place}{size}{point.problem}" if differ else point.problem
     whose = names[0] if len(names) == 1 else f"{len(names)} curves ({names_text(names)})"
     return f"{len(cases)} points of {whose} not used: {reason}"
 
 
-def _curves(file: str, measured: Iterable[Record], stated: Stated) -> Iterator[Curve]:
+def _curves(file: str, measured: Iterable[Record]) -> Iterator[Curve]:
     """One curve a collective, group size, pattern (a ring and a ping-pong are two) and run of a file."""
     found: dict[tuple[object, ...], list[Record]] = {}
     for record in measured:
@@ -161,8 +197,8 @@ def _curves(file: str, measured: Iterable[Record], stated: Stated) -> Iterator[C
         groups = groups_at_once(first)
         yield Curve(
             id=" ".join((file, "run", str(first.run.index), *group_words(first), first.op or "", str(first.ranks))),
-            gpu=stated.gpu or first.run.gpu or "",
-            net=stated.net or _net(first.run),
+            gpu=first.run.gpu or "",
+            net=_net(first.run),
             nodes=first.nodes if first.nodes is not None else first.run.nodes,
             ranks=first.ranks or 0,
             nccl=first.run.nccl or "",
@@ -240,7 +276,7 @@ def _launch(run: RunInfo) -> str:
     return "process" if found is not None or run.launcher or run.backend else ""
 
 
-def _kernels(records: Iterable[Record], stated: Stated, file: str, problems: list[str]) -> list[Record]:
+def _kernels(records: Iterable[Record], file: str, problems: list[str]) -> list[Record]:
     """The kernels that can be used; `problems` gets how many others there are, a line a reason."""
     kept: list[Record] = []
     lost: dict[str, list[Record]] = {}
@@ -251,7 +287,7 @@ def _kernels(records: Iterable[Record], stated: Stated, file: str, problems: lis
         if why is not None:
             lost.setdefault(why, []).append(record)
             continue
-        kept.append(replace(record, run=replace(record.run, gpu=stated.gpu)) if stated.gpu else record)
+        kept.append(record)
     for why, rows in lost.items():
         ops = names_text(dict.fromkeys(row.op or "not told" for row in rows))
         place = f"{file}:{rows[0].line}" if rows[0].line else file

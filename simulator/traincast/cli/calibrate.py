@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from traincast.report.tables import Table
 
 
-READABLE = "name logs or tables of nccl-tests, rccl-tests, nvbandwidth, torch, matrix products, or records of the suite"
+READABLE = (
+    "name logs or tables of nccl-tests, rccl-tests, nvbandwidth, torch, matrix products (columns m, n, k and TFLOPS or "
+    "time (us)), or records of the suite"
+)
 
 CURVES = "a CSV of curves needs no import: `traincast calibrate fit`, `show` and `check` read it as it is"
 

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
     from traincast.report.tables import Table
 
 
-def check_writable(path: Path, makes_folders: bool = False) -> None:
-    """Raises UsageError where `path` could not be written: a folder, no folder, or one that may not be written to.
-
-    `makes_folders`: the folders in which it lies are made when it is written.
-    """
+def check_writable(path: Path) -> None:
+    """Raises UsageError where `path` could not be written: a folder, no folder, or one that may not be written to."""
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a folder", where="-o", fix="name a file in it")
     if path.exists():
@@ -25,8 +22,6 @@ def check_writable(path: Path, makes_folders: bool = False) -> None:
             raise UsageError(f"cannot write {path}: no permission", where="-o", fix="name another file")
         return
     folder = path.parent
-    while makes_folders and not folder.exists() and folder != folder.parent:
-        folder = folder.parent
     if not folder.is_dir():
         what = f"{folder} is no folder" if folder.exists() else "no such folder"
         raise UsageError(f"cannot write {path}: {what}", where="-o", fix="name a folder that exists")

@@ -8,7 +8,7 @@ import typer
 from traincast.cli.calibrate_files import check_not_read, check_writable, emit_whole, whole, write_whole
 from traincast.cli.calibrate_inputs import asked_for, inherited, profile_named, results_of, said_on_failure
 from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, remark, working
-from traincast.errors import DataError, UsageError
+from traincast.errors import DataError, TraincastError, UsageError
 
 if TYPE_CHECKING:
     from traincast.calibration.compare import Verdict
@@ -35,12 +35,16 @@ def fit(
     gpu: Gpu = None,
     net: Net = None,
     op: Op = None,
+    accept_poor: Annotated[
+        bool, typer.Option("--accept-poor", help="Write the profile, marked, even where the model fails.")
+    ] = False,
     fmt: FormatOption = None,
 ) -> None:
     """Fit a profile: every constant that the results tell, the rest from the profile it inherits.
 
     One GPU on one fabric a profile. Load it with `traincast predict SCENARIO --set profile=./FILE`. What the fit found
-    is shown (`--format`): values, standard errors, constants that it could hardly tell apart.
+    is shown (`--format`): values, standard errors, constants that it could hardly tell apart. Ends with 1, and writes
+    no FILE, where half of the points are off by more than 50 % whatever the constants are.
     """
     from traincast.calibration.calibrate import calibrate
     from traincast.report.calibration_tables import fit_payload, fit_tables
@@ -54,11 +58,17 @@ def fit(
     results = results_of(files, gpu, net, op)
     with said_on_failure(results.problems), working("fitting"):
         found = calibrate(results, output.stem, base, net, inherited(base, output))
-    write_whole(output, found.text)
+    if not found.poor or accept_poor:
+        write_whole(output, found.text)
     form = chosen_format(fmt, None)
     emit(fit_payload(found), fit_tables(found)[: 1 if form == "csv" else None], form, None)
     for line in (*results.problems, *found.problems, *found.notes):
         remark(line)
+    if found.poor and accept_poor:
+        remark(f"{'; '.join(found.poor)}: no constant of it counts as measured")
+    elif found.poor:
+        fix = "look at --gpu, --net, --op and at who ran (NCCL on GPUs?); --accept-poor writes the profile all the same"
+        raise TraincastError(f"{'; '.join(found.poor)}: {output} is not written", fix=fix)
 
 
 def show(

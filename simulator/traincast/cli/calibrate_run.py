@@ -94,7 +94,7 @@ def _check_mesh(sizes: Mapping[str, int | None], order: str | None, world: int) 
 
 def _check_output(output: Path, resume: bool) -> None:
     """Raises UsageError where the records could not be written, or would be added to others by mistake."""
-    check_writable(output, makes_folders=True)
+    check_writable(output)
     if output.exists() and not resume:
         raise UsageError(f"{output} exists", fix="add --resume to go on in it, or name another file", where="-o")
 

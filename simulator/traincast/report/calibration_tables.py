@@ -8,6 +8,7 @@ from traincast.report.tables import Table
 if TYPE_CHECKING:
     from traincast.calibration.calibrate import Calibration
     from traincast.calibration.compare import Case, Change
+    from traincast.calibration.fit import Fit, FittedConstant
     from traincast.profile import Profile
 
 CASE_COLUMNS = ("group", "op", "size_bytes", "measured_us", "forecast_us", "error_pct", "how")
@@ -20,9 +21,8 @@ def fit_tables(found: "Calibration") -> tuple[Table, ...]:
     for fit in found.fits:
         for one in fit.constants:
             if one.told:
-                rows.append(
-                    (one.name, *_scaled(one.name, one.value, one.error), "measured", one.cases, len(one.groups))
-                )
+                row = (one.name, *_scaled(one.name, one.value, one.error), _from(fit, one), one.cases, len(one.groups))
+                rows.append(row)
             elif one.changed:
                 rows.append((one.name, *_scaled(one.name, one.value, None), "prior", 0, 0))
         errors += [(name, 100.0 * error) for name, error in fit.errors_by_group().items()]
@@ -53,7 +53,7 @@ def fit_payload(found: "Calibration") -> dict[str, Any]:
                 "name": one.name,
                 "value": one.value,
                 "standard_error": one.error if one.told else None,
-                "from": "measured" if one.told else "prior",
+                "from": _from(fit, one),
                 "cases": one.cases,
                 "logs": list(one.groups),
             }
@@ -84,6 +84,11 @@ def fit_payload(found: "Calibration") -> dict[str, Any]:
             for kind, one in found.intervals
         },
     }
+
+
+def _from(fit: "Fit", one: "FittedConstant") -> str:
+    """Where a constant comes from: data, data that the model does not describe, or its prior."""
+    return "prior" if not one.told else "poor fit" if fit.poor else "measured"
 
 
 def correlation_tables(pairs: "Sequence[tuple[str, str, float]]") -> tuple[Table, ...]:

@@ -9,6 +9,12 @@ from traincast.calibration.importers.lines import Line
 from traincast.calibration.printed import Printed, parse_printed, printable
 from traincast.calibration.records import Imported, Problem, Record, RunInfo, Scalar
 
+COLUMNS: Final = (
+    "columns m, n, k (or MxNxK) and a rate (GFLOPS, TFLOPS, PFLOPS) or a time with its unit (time (us), ns or ms); "
+    "batch, dtype and gpu where they are known"
+)
+"""What a table of matrix products has."""
+
 TOLERANCE: Final = 0.03
 _AT: Final = re.compile(
     r"(?<![\d.])([\d.]{1,16})\s{0,4}(?:\([a-z]{1,16}\)\s{0,4})?TFLOPS\s*@\s*(\d{1,8})x(\d{1,8})x(\d{1,8})(?:\s*\((MxNxK|MxKxN)\))?"
@@ -30,6 +36,9 @@ def import_gemm(lines: Sequence[Line], given_op: str | None = None) -> Imported:
     index = 0
     while index < len(lines):
         columns = _header(lines[index].raw)
+        lacking = _lacking(lines[index]) if columns is None else None
+        if lacking is not None:
+            result = result.joined(Imported((), (lacking,), 1))
         index += 1
         if columns is not None:
             found, index = _table(lines, index, columns, RunInfo(index=result.tables, tool="gemm"))
@@ -63,6 +72,21 @@ def _header(raw: str) -> tuple[str, ...] | None:
     shaped = {"m", "n", "k"} <= set(names) or "shape" in names
     measured = sum(name.startswith(("rate:", "time:")) for name in names)
     return names if shaped and measured else None
+
+
+def _lacking(line: Line) -> Problem | None:
+    """What a line that begins a table of products lacks: their shapes, or what was measured. None: it is no such line.
+
+    A rate alone may head any table; with one or two of m, n and k it is of products.
+    """
+    names = {_column(cell) for cell in _cells(line.raw)}
+    shape = {"m", "n", "k"} & names
+    if not (shape == {"m", "n", "k"} or "shape" in names):
+        if len(shape) < 2:
+            return None
+        lost = ", ".join(sorted({"m", "n", "k"} - shape))
+        return Problem(line.number, f"a table of matrix products without {lost}: it needs {COLUMNS}", "refused")
+    return Problem(line.number, f"a table of matrix products without a rate or a time: it needs {COLUMNS}", "refused")
 
 
 def _column(cell: str) -> str:

@@ -11,6 +11,21 @@ from traincast.calibration.records import Imported, Problem, Record
 from traincast.errors import DataError
 
 _SUITE: Final = "traincast suite"
+_TIMES: Final = ("time_us", "in_place_time_us")
+_AMOUNTS: Final = (
+    "size_bytes",
+    "algbw_bytes_per_s",
+    "busbw_bytes_per_s",
+    "in_place_algbw_bytes_per_s",
+    "in_place_busbw_bytes_per_s",
+    "bandwidth_bytes_per_s",
+    "flops_per_s",
+    "quartile_1_us",
+    "quartile_3_us",
+    "min_us",
+    "max_us",
+    "half_width",
+)
 _AGREE: Final = ("gpu", "nccl", "cuda", "torch", "driver", "backend", "world", "nodes", "mesh")
 
 
@@ -33,7 +48,8 @@ def import_records(text: str, name: str) -> Imported:
             problems.append(Problem(number, what))
     problems += _remarks(entries)
     if records and not kept:
-        problems.append(Problem(numbers[0], "no record of this file can be used", "refused"))
+        first = next(one for one in problems if one.line == numbers[0])
+        problems.append(Problem(numbers[0], f"no record of this file can be used: {first.what}", "refused"))
     problems.sort(key=lambda one: one.line)
     return Imported(tuple(kept), tuple(problems), len({id(record.run) for record in records}))
 
@@ -55,6 +71,11 @@ def _wrong(record: Record) -> str | None:
     for count in (record.wrong, record.in_place_wrong):
         if count is not None and count > limit:
             return f"{count:g} wrong: the results of this {record.op or 'record'} are wrong, dropped"
+    for name in (*_TIMES, *_AMOUNTS):
+        value = getattr(record, name)
+        if value is not None and (value < 0 or (value == 0 and name in _TIMES)):
+            wanted = "is above 0" if name in _TIMES else "is not negative"
+            return f"'{name}' cannot be {value:g}: what was measured {wanted}; dropped"
     return None
 
 
