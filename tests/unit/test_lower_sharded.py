@@ -107,6 +107,20 @@ def test_under_autocast_gathers_are_single_precision() -> None:
     assert gradients_and_parameters(cast) - gradients_and_parameters(one) == pytest.approx(2.0 * gathered)
 
 
+def test_under_autocast_gradients_are_joined_cast_and_divided() -> None:
+    """FSDP1's flat parameter: 4 + 4 to join its gradients, 4 + 2 to cast them, 2 + 2 to divide; else 2 + 2 to copy."""
+    one = job(Mesh(dp=8), **FSDP)
+    cast = replace(one, profile=replace(one.profile, traits=replace(one.profile.traits, autocast=True)))
+    root = Root(embedding=True, head=True)
+
+    def copied(of: Job) -> float:
+        segments = backward_pass(of, root, [Unit((Segment((), mark=True),))])
+        found = [op for one in segments for op in one.operators if op.name.endswith("gradients.copy")]
+        return sum(op.bytes_moved for op in found if isinstance(op, MemoryBound))
+
+    assert copied(cast) - copied(one) == (18 - 4) * (layer_parameters(MODEL) + root.parameters(one))
+
+
 def test_a_pipeline_gathers_and_reduces_once_a_step() -> None:
     """Llama 3, §3.3.2: parameters stay gathered, gradients are reduce-scattered behind the last microbatch."""
     one = job(Mesh(pp=2, dp=4), **FSDP)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -13,6 +14,7 @@ from traincast.lower.program import ChunkCost
 from traincast.lower.split import SEGMENTS, input_segments, stage_times, weight_segments
 from traincast.lower.stages import ChunkPart, backward_segments, chunk_parts
 from traincast.mesh import Mesh
+from traincast.model.casts import Scaling
 from traincast.model.operators import Collective, Gemm, Operator
 from traincast.model.shape import gpt
 from traincast.profile import load_profile
@@ -73,6 +75,37 @@ def test_weights_wait_for_nothing_but_their_inputs(case: dict[str, object]) -> N
     assert all(one.phase == "compute" for one in weights)
     dgrads = [op for op in operators(inputs) if isinstance(op, Gemm) and op.name.endswith(".dgrad") and op.batch == 1]
     assert sum(op.flops for op in dgrads) == sum(op.flops for op in products)  # 2 m n k each way
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("scaling", [None, *get_args(Scaling)])
+def test_both_parts_keep_the_order_of_the_whole(scaling: str | None, copies: bool, autocast: bool) -> None:
+    """Zero bubble: what reads gathered data, a product or a gradient stands behind it, in the part that has it."""
+    one = job(
+        tp=4,
+        sequence_parallel=True,
+        schedule="zb-h1",
+        **({"precision": "fp8", "fp8_scaling": scaling} if scaling else {}),
+    )
+    traits = replace(one.profile.traits, copies_sequence=copies, autocast=autocast)
+    one = replace(one, profile=replace(one.profile, traits=traits))
+    whole = [op.name for op in operators(backward_segments(one, WHOLE))]
+    inputs, weights = (operators(made(one, WHOLE)) for made in (input_segments, weight_segments))
+    for part in (inputs, weights):
+        left = iter(whole)
+        assert all(op.name in left for op in part)
+    assert Counter(whole) == Counter(op.name for op in (*inputs, *weights))
+    for part in (inputs, weights):
+        names = [op.name for op in part]
+        for place, name in enumerate(names):
+            if name.endswith(".all_gather.copy"):
+                assert names[place - 1] == name.removesuffix(".copy")
+    ends = (".transpose", ".transpose.columns", ".accumulate", ".weights.grad.cast", ".wgrad")
+    core = ("attention.values", "attention.scores")
+    for_weights = [op.name for op in inputs if op.name.endswith(ends) and not op.name.startswith(core)]
+    assert not for_weights
+    assert any(op.name.endswith(".weights.grad.cast") for op in weights) == autocast
 
 
 def test_without_attention_the_halves_are_equal() -> None:

@@ -5,9 +5,11 @@ casts move the bytes that model/linear.py states (Transformer Engine's cast and 
 """
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from traincast.model.casts import Scaling
 from traincast.model.linear import PIECES
 from traincast.model.operators import (
     Block,
@@ -17,6 +19,7 @@ from traincast.model.operators import (
     Operator,
     block_backward,
     block_forward,
+    column_parallel_backward,
     head_backward,
     head_forward,
 )
@@ -134,6 +137,58 @@ def test_blackwell_needs_no_transposes() -> None:
     found = casts(layer(block(fp8=True, fp8_transposes=False)))
     assert not any("transpose" in name for name in found)
     assert found["mlp.down.cast"] == 3 * BLOCK.tokens * BLOCK.hidden
+
+
+WAYS: dict[str, dict[str, bool]] = {
+    "none": {"overlap_tp": False},
+    "bulk": {"overlap_tp": True},
+    "split": {"overlap_tp": True, "split_tp": True},
+}
+PRECISIONS: list[dict[str, object]] = [{}, *({"fp8": True, "scaling": one} for one in get_args(Scaling))]
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
+def test_what_reads_gathered_data_comes_behind_what_hides_the_gather(
+    precision: dict[str, object], way: str, copies: bool
+) -> None:
+    """Beside a gather run products and copies of other tensors; in front of a reduction stands what it reads."""
+    one = block(**precision, **WAYS[way], copies_sequence=copies)
+    ops = layer(one)
+    gathers = [place for place, op in enumerate(ops) if isinstance(op, Collective) and op.op == "all_gather"]
+    assert len(gathers) == 6
+    for place in gathers:
+        gather = ops[place]
+        assert isinstance(gather, Collective)
+        computing = [op for op in ops[place + 1 :] if not isinstance(op, Collective)]
+        beside = computing[: gather.behind]
+        assert all(isinstance(op, Gemm) or op.name.endswith("reduce_scatter.copy") for op in beside)
+        copied = [op.name for op in computing].count(f"{gather.name}.copy")
+        assert copied == (copies and not one.reads_behind_gathers)
+    for place, op in enumerate(ops):
+        if op.name.endswith("reduce_scatter.copy"):
+            layer_of = op.name.removesuffix(".reduce_scatter.copy")
+            before = [other.name for other in ops[:place] if isinstance(other, Gemm)]
+            assert before[-1].startswith(layer_of)
+            assert isinstance(ops[place + 1], Collective)
+
+
+def test_bulk_overlap_keeps_hiding_where_sequences_are_copied() -> None:
+    """Gather beside dgrad, reduction beside the copy and the weight gradient; split gathers have nothing to hide in."""
+    ops = column_parallel_backward(block(copies_sequence=True), "up", 4096)
+    assert [(op.name, getattr(op, "behind", None)) for op in ops] == [
+        ("up.all_gather", 2),
+        ("up.dgrad", None),
+        ("up.reduce_scatter.copy", None),
+        ("up.reduce_scatter", 2),
+        ("up.all_gather.copy", None),
+        ("up.wgrad", None),
+    ]
+    split = layer(block(split_tp=True, copies_sequence=True))
+    exposed = [op.name for op in split if isinstance(op, Collective) and op.op == "all_gather" and not op.behind]
+    assert exposed == ["attention.all_gather", "mlp.all_gather", "mlp.down.all_gather", "attention.out.all_gather"]
+    assert {op.batch for op in split if isinstance(op, Gemm) and op.name in ("mlp.up", "mlp.down.dgrad")} == {1}
 
 
 def test_norms_write_fp8_themselves() -> None:

@@ -14,6 +14,8 @@ from traincast.model.operators import (
     attention_core_forward,
     block_backward,
     block_forward,
+    embedding_backward,
+    embedding_forward,
     head_backward,
     head_forward,
 )
@@ -104,6 +106,31 @@ def test_autocast_walks_a_single_precision_stream_and_casts_around_products() ->
     stream, weights = block.tokens * block.hidden, 12 * block.hidden**2
     assert moved(block_forward(cast)) - moved(block_forward(block)) == 2 * 14 * stream + 6 * weights
     assert moved(block_backward(cast)) - moved(block_backward(block)) == 2 * 30 * stream + 6 * weights
+
+
+def test_autocast_runs_embedding_norm_and_loss_in_single_precision() -> None:
+    """The lists again: lookup and layer_norm in single precision, F.linear in half (weights cast, 6 bytes each way),
+    cross_entropy in single: 6 to cast, 8 and 12 of log_softmax and its gradient, 4 of zeros, 6 to cast back."""
+    block = gpt(tp=1, dropout=False, flash=True, autocast=True, summed=0.0)
+    e, v = block.tokens * block.hidden, 51200
+    assert moved(embedding_forward(block)) == (8 + 12) * e
+    assert moved(embedding_backward(block, v)) == (8 + 12) * e + 4 * v * block.hidden
+    head = moved(head_forward(block, v)) + moved(head_backward(block, v))
+    assert head == (14 + 26) * e + 12 * v * block.hidden + 36 * block.tokens * v
+    fused = replace(block, fused_loss=True)
+    assert head - moved(head_forward(fused, v)) - moved(head_backward(fused, v)) == (36 - 8) * block.tokens * v
+
+
+def test_the_embedding_keeps_the_first_microbatch_s_gradient_as_layers_do() -> None:
+    """A new gradient is zeros (2 bytes); of four microbatches three are read and added (2 + 2 + 2)."""
+
+    def table(share: float) -> float:
+        return moved(embedding_backward(gpt(summed=share), 12800)) - moved(embedding_backward(gpt(summed=share), 0))
+
+    weights = 12800 * 4096
+    assert table(0.0) == 2 * weights
+    assert table(1.0) == pytest.approx((2 + 6) * weights)
+    assert table(0.75) == pytest.approx((2 + 0.75 * 6) * weights)
 
 
 def moved(ops: tuple[Operator, ...]) -> float:

@@ -59,6 +59,31 @@ def test_a_key_without_effect_is_told_and_leaves_the_step_as_it_is(
     assert times[0] == times[1]
 
 
+SEQUENCE_PARALLEL = ("parallelism.sequence_parallel=true", "parallelism.pp=1", "training.microbatch=2")
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (SEQUENCE_PARALLEL, "the stack copies nothing"),
+        ((*SEQUENCE_PARALLEL, "profile=h100-80gb-torchtitan2025", "training.microbatch=1"), "a single sequence"),
+        ((*SEQUENCE_PARALLEL, "profile=h100-80gb-torchtitan2025", "parallelism.sequence_parallel=false"), "without"),
+        ((*SEQUENCE_PARALLEL, "profile=h100-80gb-torchtitan2025"), None),
+    ],
+)
+def test_asynchronous_overlap_without_copies_is_as_none(
+    tmp_path: Path, shape: tuple[str, ...], why: str | None
+) -> None:
+    """The law: the same step as with none; where copies are saved it is shorter, and nothing is said."""
+    none, stated = (load(tmp_path, *shape, f"training.overlap_tp={way}") for way in ("none", "async"))
+    lines = [line for line in stated.assumptions if "async is as none" in line]
+    assert [why in line for line in lines] == ([True] if why else [])
+    assert not [line for line in none.assumptions if "as none" in line]
+    times = [forecast(one, engine="analytic").step_time_s for one in (none, stated)]
+    assert (times[0] == times[1]) is (why is not None)
+    assert times[0] >= times[1]
+
+
 @pytest.mark.parametrize(
     "sets",
     [

@@ -25,7 +25,7 @@ class Job:
 
     On a cluster of several GPU models `others` has the further ones, each with its own profile; a model that is not
     among them is priced as `gpu`. `seat` is the place among the cluster's GPUs of the one whose way to the host's
-    memory prices copies (`lower.offload`).
+    memory prices copies (`lower.offload`). `first`: the step's first microbatch is one of its own.
     """
 
     model: ModelShape
@@ -36,6 +36,7 @@ class Job:
     gpu: Gpu
     others: tuple[Part, ...] = ()
     seat: int = 0
+    first: bool = True
 
     @property
     def parts(self) -> tuple[Part, ...]:

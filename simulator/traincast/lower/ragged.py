@@ -17,7 +17,8 @@ def last_job(job: Job) -> Job | None:
     last = recipe.last_microbatch(dp)
     if last == recipe.microbatch:
         return None
-    return replace(job, recipe=replace(recipe, global_batch=last * dp, microbatch=last))
+    small = replace(recipe, global_batch=last * dp, microbatch=last)
+    return replace(job, recipe=small, first=job.microbatches == 1)
 
 
 def mean_time(whole: ChunkTime, last: ChunkTime, microbatches: int) -> ChunkTime:

@@ -200,10 +200,16 @@ def _reduce(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Ope
 
 
 def _copy_in(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Operator]:
-    """Gradients into the buffer that is reduced, and what was reduced into the rank's own part."""
+    """Gradients into the buffer that is reduced, and what was reduced into the rank's own part.
+
+    Under autocast (FSDP1) they are single precision: joined along the flat parameter (4 + 4), cast to the type on the
+    wire (4 + w) and divided there (w + w), as `_post_backward_hook` of PyTorch 1.13's fully_sharded_data_parallel.py.
+    """
     width, own = float(job.recipe.reduce_bytes), parameters / how.shards
-    traffic = (ACTIVATION_BYTES + width) * parameters + (width + MAIN_GRADIENT_TRAFFIC) * own
-    yield MemoryBound(f"{name}.gradients.copy", traffic)
+    autocast = job.profile.traits.autocast
+    whole = 3.0 * MASTER_BYTES + 3.0 * width if autocast else ACTIVATION_BYTES + width
+    traffic = whole * parameters + (width + MAIN_GRADIENT_TRAFFIC) * own
+    yield MemoryBound(f"{name}.gradients.copy", traffic, calls=3 if autocast else 1)
 
 
 def _collect(job: Job, how: Sharding, name: str, parameters: int) -> Iterator[Operator]:

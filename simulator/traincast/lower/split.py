@@ -1,8 +1,9 @@
 """The backward of a chunk in two passes: I, which another stage waits for, and W, which only the optimiser needs.
 
 What the zero-bubble schedules call B and W (Qi et al. 2023, section 2). W has the weight gradients of the matrix
-products with their sums into the main gradients, and all of the embedding's backward; I has everything else:
-recomputation, gradients of the inputs, attention core, norms (with their own small weight gradients), residuals.
+products, what only they read (gathers of inputs, transposes), their casts and their sums into the main gradients, and
+all of the embedding's backward: what the model marks as `for_weights`. I has everything else: recomputation, gradients
+of the inputs with their casts, attention core, norms (with their own small weight gradients), residuals.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,11 +14,8 @@ from traincast.lower.chunk import Segment
 from traincast.lower.job import Job
 from traincast.lower.program import ChunkCost, ChunkKey
 from traincast.lower.stages import ChunkPart, backward_segments, forward_segments
-from traincast.model.operators import Collective, Operator
+from traincast.model.operators import Collective, Gemm, HostCopy, MemoryBound, Operator
 from traincast.schedule import Pass, PassTimes
-
-_ATTENTION_CORE = ("attention.values", "attention.scores")
-"""Products of activations: what they call weight gradient is the gradient of an input, too."""
 
 
 def input_segments(job: Job, part: ChunkPart) -> tuple[Segment, ...]:
@@ -60,30 +58,20 @@ def _input_part(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """What is not for weights. A collective that ran beside weight gradients has nothing to run beside any more."""
     found: list[Operator] = []
     for place, op in enumerate(operators):
-        if _for_weights(op, operators):
+        if _for_weights(op):
             continue
         if isinstance(op, Collective) and op.behind:
-            covers = operators[place + 1 : place + 1 + op.behind]
-            op = replace(op, behind=sum(not _for_weights(one, operators) for one in covers))
+            computing = [one for one in operators[place + 1 :] if not isinstance(one, Collective | HostCopy)]
+            op = replace(op, behind=op.behind - sum(map(_for_weights, computing[: op.behind])))
         found.append(op)
     return tuple(found)
 
 
 def _weight_part(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """What is for weights. A gather that ran beside an input gradient comes right before its product."""
-    found = (op for op in operators if _for_weights(op, operators))
+    found = (op for op in operators if _for_weights(op))
     return tuple(replace(op, behind=0) if isinstance(op, Collective) else op for op in found)
 
 
-def _for_weights(op: Operator, beside: tuple[Operator, ...]) -> bool:
-    """Whether an operator of a backward serves weight gradients alone.
-
-    Under sequence parallelism a column-parallel layer gathers its input again for its weight gradient; the layer is
-    known by the reduce-scatter of its input gradient. (A row-parallel layer gathers for both.)
-    """
-    layer, _, what = op.name.rpartition(".")
-    if layer.startswith("embedding") or op.name.startswith("embedding."):
-        return True
-    if what == "all_gather":
-        return any(other.name == f"{layer}.reduce_scatter" for other in beside)
-    return what in ("wgrad", "accumulate", "transpose") and layer not in _ATTENTION_CORE
+def _for_weights(op: Operator) -> bool:
+    return isinstance(op, Gemm | MemoryBound | Collective) and op.for_weights

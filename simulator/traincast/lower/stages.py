@@ -92,7 +92,7 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
         split_tp=overlap == "split",
         fp8=recipe.in_fp8,
         scaling=scaling_of(recipe, traits),
-        copies_sequence=traits.copies_sequence and overlap != "async" and recipe.microbatch > 1,
+        copies_sequence=traits.copies_sequence and overlap != "async" and _sequences_are_inner(recipe),
         complex_rotary=traits.complex_rotary,
         unfused_rotary=traits.unfused_rotary,
         fp8_weights=gathers_fp8(job),
@@ -110,16 +110,37 @@ def block_of(job: Job, position: int | None = None) -> op.Block:
     )
 
 
+def _sequences_are_inner(recipe: Recipe) -> bool:
+    """Whether sequences run along an inner dimension, so that ranks' parts of several do not lie one behind another.
+
+    PyTorch gathers along the first dimension and brings parts into place by chunk and cat (all_gather_tensor of
+    torch/distributed/_functional_collectives.py). With one sequence they are in place, and `_maybe_view_chunk_cat`
+    (torch/_utils.py) returns a view. Assumed of earlier versions and of reduce_scatter_tensor too, whose cat moves
+    bytes in eager mode even so; symmetric memory moves dimensions without copies.
+    """
+    return recipe.microbatch > 1
+
+
 def _summed(job: Job) -> float:
-    """Share of the microbatches whose weight gradients are added to others: all but the first.
+    """Share of the microbatches whose weight gradients are added to others: all but the first, where nothing else is.
 
     The optimiser drops half-precision gradients (Megatron-LM's zero_grad sets them to None), so that autograd keeps the
-    first microbatch's without a copy. Single-precision main gradients live in a buffer, to which the first is added
-    too; an overlapping DDP copies the last one's into its buckets instead.
+    first microbatch's without a copy. All are added to gradients that live in a buffer: single-precision ones, those
+    that products add to themselves (gradient_accumulation_fusion asks for main_grad), and those of Megatron-LM's
+    sharded optimiser, which demands such buffers (megatron/arguments.py: use_distributed_optimizer asserts
+    use_contiguous_buffers_in_local_ddp; megatron/model/distributed.py: main_grad.add_); DeepSpeed's (known by its flat
+    gradients) reduces autograd's. An overlapping DDP copies the last one's into its buckets instead. What is reduced
+    behind each microbatch is added to nothing on this rank.
     """
-    if job.recipe.gradient_dtype == "fp32" or job.overlaps_gradients:
+    if sharding_of(job).reduces_each:
+        return 0.0
+    traits = job.profile.traits
+    sharded = job.recipe.zero_stage > 0 and not traits.flat_gradients
+    buffered = job.recipe.gradient_dtype == "fp32" or traits.fused_accumulation or sharded
+    if buffered or job.overlaps_gradients or not job.first:
         return 1.0
-    return 1.0 - 1.0 / job.microbatches
+    ragged = job.microbatches > 1 and job.recipe.last_microbatch(job.mesh.dp) < job.recipe.microbatch
+    return 1.0 - 1.0 / (job.microbatches - ragged)
 
 
 def _rows_of_vocabulary(job: Job) -> int:

@@ -22,6 +22,7 @@ class Gemm:
     are fp8, the product is half precision; `rowwise`: each row has a scale of its own. `shares_sms`: a reduction beside
     it holds some of the multiprocessors.
     `out_bytes` are moved for each element of the product: a write, or a read and a write of what it is added to.
+    `for_weights`, here and in other operators: of a backward pass, serves gradients of weights alone.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Gemm:
     shares_sms: bool = False
     rowwise: bool = False
     out_bytes: float = 2.0
+    for_weights: bool = False
 
     @property
     def flops(self) -> float:
@@ -77,6 +79,7 @@ class MemoryBound:
     bytes_moved: float
     calls: int = 1
     columns: bool = False
+    for_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class Collective:
     needs: bool = True
     group: str = ""
     after_copies: bool = False
+    for_weights: bool = False
 
     @property
     def family(self) -> str:
@@ -160,10 +164,10 @@ class Block:
     (Transformer Engine's userbuffers); `overlap_tp` then holds too. With `fp8` linear layers multiply in fp8, cast as
     `scaling` says (`model.casts`), and need transposes where `fp8_transposes`; `fused_casts`: a cast is part of the
     kernel that makes the tensor (XLA); `fp8_weights`: weights come in fp8. With `autocast` parameters and the residual
-    stream are single precision, and so are norms, as torch.autocast runs them: each product casts its factors down and
-    its weight gradient up. `copies_sequence`: what is gathered or scattered along the sequence is copied, as sequences
-    are not the outermost dimension (`model.linear`). `complex_rotary`: rotary embeddings multiply complex numbers;
-    `unfused_rotary`: they are several kernels (`operators`).
+    stream are single precision, and so are embedding, norms and loss, as torch.autocast runs them: each product casts
+    its factors down and its weight gradient up. `copies_sequence`: what is gathered or scattered along the sequence is
+    copied, as sequences are not the outermost dimension (`model.linear`). `complex_rotary`: rotary embeddings multiply
+    complex numbers; `unfused_rotary`: they are several kernels (`operators`).
     `sequence` counts the tokens of a whole sequence; a rank has 1/`cp` of them and sees the rest as `context` says.
     """
 
@@ -210,6 +214,12 @@ class Block:
     def reads_behind_gathers(self) -> bool:
         """Whether a cast reads what was gathered, so that it needs no copy of it."""
         return self.fp8 and self.casts.gathers_half
+
+    @property
+    def streams_gathers(self) -> bool:
+        """Whether a product takes what is gathered as it comes; not where all of it is copied or cast before."""
+        split = self.split_tp and self.tp > 1 and self.sequence_parallel
+        return split and not self.copies_sequence and not self.reads_behind_gathers
 
     @property
     def tokens(self) -> int:

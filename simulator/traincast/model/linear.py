@@ -6,6 +6,9 @@ gradient run beside the two products (`overlap_tp`). Split ([1], [2]; `split_tp`
 multiplied while the next comes in, and a row-parallel product is made in PIECES pieces, each reduced while the next is
 made: only the last is exposed, and the kernels that reduce hold some of the multiprocessors.
 
+What reads gathered data (a copy into place, a cast) stands behind the operators that the gather runs beside. Where the
+very product beside which it would run needs what they make, nothing hides the gather, and the product stays whole.
+
 In fp8 tensors are cast and transposed around the products, and what is gathered may be fp8, as `model.casts` says; what
 is reduced is half precision. The core of attention and the head stay in half precision.
 
@@ -49,22 +52,38 @@ def leave(block: Block, name: str) -> tuple[Operator, ...]:
 
 def _scatter(block: Block, name: str, behind: int = 0) -> tuple[Operator, ...]:
     """A reduce-scatter along the sequence; where that is copied, from parts that are put in front of each other."""
-    copy = _moves(f"{name}.reduce_scatter.copy", COPY, block.hidden_bytes * block.copies_sequence)
-    return (*copy, Collective(f"{name}.reduce_scatter", "reduce_scatter", "tp", block.hidden_bytes, behind=behind))
+    scattered = Collective(f"{name}.reduce_scatter", "reduce_scatter", "tp", block.hidden_bytes, behind=behind)
+    return (*_scatter_copy(block, name), scattered)
 
 
-def enter(block: Block, name: str, behind: int = 0) -> tuple[Operator, ...]:
-    """Entry of a layer that needs the whole sequence: an all-gather under sequence parallelism, else nothing.
+def _scatter_copy(block: Block, name: str) -> tuple[Operator, ...]:
+    return _moves(f"{name}.reduce_scatter.copy", COPY, block.hidden_bytes * block.copies_sequence)
 
-    Along a sequence that is not the outermost dimension ranks' parts come one behind another and are copied into place,
-    unless a cast reads them there.
-    """
+
+def enter(block: Block, name: str) -> tuple[Operator, ...]:
+    """Entry of a layer that needs the whole sequence: an exposed all-gather under sequence parallelism, else none."""
+    return (*_gather(block, name), *_gather_copy(block, name))
+
+
+def _gather(block: Block, name: str, behind: int = 0) -> tuple[Operator, ...]:
     if block.tp == 1 or not block.sequence_parallel:
         return ()
-    size = gathered_bytes(block)
-    copied = block.copies_sequence and not block.reads_behind_gathers
-    gather = Collective(f"{name}.all_gather", "all_gather", "tp", size, behind=behind)
-    return (gather, *_moves(f"{name}.all_gather.copy", COPY, size * copied))
+    return (Collective(f"{name}.all_gather", "all_gather", "tp", gathered_bytes(block), behind=behind),)
+
+
+def _gather_copy(block: Block, name: str) -> tuple[Operator, ...]:
+    """What is gathered along a sequence that is not the outermost dimension comes rank by rank, and is copied into
+    place, unless a cast reads it there."""
+    if block.tp == 1 or not block.sequence_parallel or block.reads_behind_gathers:
+        return ()
+    return _moves(f"{name}.all_gather.copy", COPY, gathered_bytes(block) * block.copies_sequence)
+
+
+def for_weights(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """Operators of a backward pass, marked as serving gradients of weights alone."""
+    return tuple(
+        replace(one, for_weights=True) if isinstance(one, Gemm | MemoryBound | Collective) else one for one in operators
+    )
 
 
 def _splits(block: Block) -> bool:
@@ -78,9 +97,9 @@ def _moves(name: str, traffic: Traffic, elements: float) -> tuple[Operator, ...]
     return (*along, MemoryBound(f"{name}.columns", columns, columns=True)) if columns else along
 
 
-def _product(block: Block, name: str, m: int, n: int, k: int, batch: int = 1) -> Gemm:
-    """A product of a linear layer in the block's precision."""
-    return Gemm(name, m, n, k, batch, fp8=block.fp8, rowwise=block.fp8 and block.scaling == "rowwise")
+def _product(block: Block, name: str, shape: tuple[int, int, int], batch: int = 1) -> Gemm:
+    """Products of a linear layer, (m, n, k) each, in the block's precision."""
+    return Gemm(name, *shape, batch, fp8=block.fp8, rowwise=block.fp8 and block.scaling == "rowwise")
 
 
 def _entry_cast(block: Block, name: str) -> tuple[Operator, ...]:
@@ -103,10 +122,10 @@ def column_parallel_forward(block: Block, part: str, name: str, width: int, call
     """Product of a column-parallel linear of `width` columns, with the gather of its input."""
     t, h = block.tokens, block.hidden
     cast, weight = _entry_cast(block, name), _weight_cast(block, name, width * h)
-    split = _splits(block)
-    rows, pieces = (t // block.tp, block.tp) if split else (t, 1)
-    product = replace(_product(block, name, rows, width, h, pieces), calls=calls)
-    gather = enter(block, part, behind=1 if split else 0)
+    streams = block.streams_gathers
+    rows, pieces = (t // block.tp, block.tp) if streams else (t, 1)
+    product = replace(_product(block, name, (rows, width, h), pieces), calls=calls)
+    gather = (*_gather(block, part, behind=1 if streams else 0), *_gather_copy(block, part))
     if block.casts.gathers_half:
         return (*weight, *gather, *cast, product)
     return (*cast, *weight, *gather, product)
@@ -117,13 +136,14 @@ def row_parallel_forward(block: Block, part: str, name: str, width: int, calls: 
     t, h = block.tokens, block.hidden
     cast = (*_moves(f"{name}.cast", block.casts.inner, t * width), *_weight_cast(block, name, width * h))
     if not _splits(block):
-        return (*cast, replace(_product(block, name, t, h, width), calls=calls), *leave(block, part))
+        return (*cast, replace(_product(block, name, (t, h, width)), calls=calls), *leave(block, part))
     piece = block.hidden_bytes / PIECES
-    product = replace(_product(block, name, -(-t // PIECES), h, width, PIECES), calls=calls, shares_sms=True)
+    product = replace(_product(block, name, (-(-t // PIECES), h, width), PIECES), calls=calls, shares_sms=True)
     return (
         *cast,
         Collective(f"{part}.pieces.reduce_scatter", "reduce_scatter", "tp", block.hidden_bytes - piece, behind=1),
         product,
+        *_scatter_copy(block, part),
         Collective(f"{part}.reduce_scatter", "reduce_scatter", "tp", piece),
     )
 
@@ -137,7 +157,7 @@ def _weight_gradient(block: Block, name: str, rows: int, columns: int) -> tuple[
     summed = 2.0 * block.main_gradient_bytes
     out_bytes = summed if block.fused_accumulation else 2.0
     product = replace(
-        _product(block, f"{name}.wgrad", rows, columns, block.tokens), role="wgrad", calls=2, out_bytes=out_bytes
+        _product(block, f"{name}.wgrad", (rows, columns, block.tokens)), role="wgrad", calls=2, out_bytes=out_bytes
     )
     if block.fused_accumulation or block.summed == 0.0:
         return (product,)
@@ -150,18 +170,20 @@ def column_parallel_backward(block: Block, name: str, width: int) -> tuple[Opera
     Under SP the input is gathered again for the wgrad, beside the dgrad, and the sum is a reduce-scatter.
     """
     t, h = block.tokens, block.hidden
-    casts = block.casts
+    casts, beside = block.casts, block.overlap_tp
     cast = (
         *_moves(f"{name}.cast.grad", casts.gradient, t * width),
         *_weight_cast(block, name, width * h, again=True),
     )
-    dgrad = replace(_product(block, f"{name}.dgrad", t, h, width), role="dgrad", calls=2)
+    dgrad = replace(_product(block, f"{name}.dgrad", (t, h, width)), role="dgrad", calls=2)
     wgrad = (*_moves(f"{name}.transpose", casts.entry_again, t * h), *_weight_gradient(block, name, width, h))
+    wgrad = for_weights((*_gather_copy(block, name), *wgrad))
     if block.tp == 1:
         return (*cast, dgrad, *wgrad)
-    behind = len(wgrad) if block.overlap_tp else 0
+    behind = len(wgrad) if beside else 0
     if block.sequence_parallel:
-        gather = enter(block, name, behind=1 if block.overlap_tp else 0)
+        inner = (dgrad, *_scatter_copy(block, name))
+        gather = for_weights(_gather(block, name, behind=len(inner) if beside else 0))
         return (*cast, *gather, dgrad, *_scatter(block, name, behind), *wgrad)
     reduce = Collective(f"{name}.dgrad.all_reduce", "all_reduce", "tp", block.hidden_bytes, behind=behind)
     return (*cast, dgrad, reduce, *wgrad)
@@ -171,15 +193,15 @@ def row_parallel_backward(block: Block, name: str, width: int) -> tuple[Operator
     """Backward of a row-parallel linear whose input has `width` columns on this rank."""
     t, h, casts = block.tokens, block.hidden, block.casts
     again = _moves(f"{name}.input.transpose", casts.inner_again, t * width)
-    wgrad = (*again, *_weight_gradient(block, name, h, width))
+    wgrad = for_weights((*again, *_weight_gradient(block, name, h, width)))
     weight = _weight_cast(block, name, h * width, again=True)
-    split = _splits(block)
-    rows, pieces = (t // block.tp, block.tp) if split else (t, 1)
-    dgrad = replace(_product(block, f"{name}.dgrad", rows, width, h, pieces), role="dgrad", calls=2)
-    gather = enter(block, name, behind=1 if split else 0)
+    streams = block.streams_gathers
+    rows, pieces = (t // block.tp, block.tp) if streams else (t, 1)
+    dgrad = replace(_product(block, f"{name}.dgrad", (rows, width, h), pieces), role="dgrad", calls=2)
+    gather = (*_gather(block, name, behind=1 if streams else 0), *_gather_copy(block, name))
     if casts.gathers_half or not gather:
         cast = _moves(f"{name}.cast.grad", casts.gradient, t * h)
         return (*weight, *gather, *cast, dgrad, *wgrad)
     cast = _moves(f"{name}.cast.grad", casts.shard, t * h / block.tp)
-    transpose = _moves(f"{name}.transpose", casts.shard_again, t * h)
+    transpose = for_weights(_moves(f"{name}.transpose", casts.shard_again, t * h))
     return (*cast, *weight, *gather, dgrad, *transpose, *wgrad)

@@ -8,6 +8,8 @@ Byte counts of memory-bound work are per element of the tensor that the kernel w
 a fused bias-dropout-add reads the input and the residual (2+2), writes the sum (2) and a one-byte mask (1): 7.
 """
 
+from dataclasses import replace
+
 from traincast.model.block import (
     ACTIVATION_BYTES,
     Block,
@@ -28,6 +30,7 @@ from traincast.model.linear import (
     column_parallel_backward,
     column_parallel_forward,
     enter,
+    for_weights,
     in_half_precision,
     leave,
     row_parallel_backward,
@@ -104,9 +107,9 @@ def _norm_gradient(block: Block, name: str) -> MemoryBound:
     return MemoryBound(name, 12 * block.norm_elements, calls=3)
 
 
-def _weight_casts(block: Block, name: str, columns: int) -> tuple[Operator, ...]:
+def _weight_casts(block: Block, name: str, columns: int, matrices: int = 2) -> tuple[Operator, ...]:
     """Under autocast: weights of `columns` times hidden elements cast down (4 + 2), or their gradients up (2 + 4)."""
-    return (MemoryBound(name, 6.0 * columns * block.hidden, calls=2),) if block.autocast else ()
+    return (MemoryBound(name, 6.0 * columns * block.hidden, calls=matrices),) if block.autocast else ()
 
 
 def _rotary(block: Block, name: str) -> tuple[Operator, ...]:
@@ -167,7 +170,7 @@ def mlp_backward(block: Block) -> tuple[Operator, ...]:
         *row_parallel_backward(block, "mlp.down", f),
         MemoryBound("mlp.activation.grad", 2.0 * (2 * gates + 2) * t * f, calls=2),
         *column_parallel_backward(block, "mlp.up", gates * f),
-        *_weight_casts(block, "mlp.weights.grad.cast", (gates + 1) * f),
+        *for_weights(_weight_casts(block, "mlp.weights.grad.cast", (gates + 1) * f)),
         _norm_gradient(block, "mlp.norm.grad"),
     )
 
@@ -180,7 +183,7 @@ def attention_backward(block: Block) -> tuple[Operator, ...]:
         *attention_core_backward(block),
         *_rotary(block, "rotary.grad"),
         *column_parallel_backward(block, "attention.qkv", block.qkv_width),
-        *_weight_casts(block, "attention.weights.grad.cast", block.qkv_width + block.attention_width),
+        *for_weights(_weight_casts(block, "attention.weights.grad.cast", block.qkv_width + block.attention_width)),
         _norm_gradient(block, "attention.norm.grad"),
     )
 
@@ -191,8 +194,18 @@ def block_backward(block: Block) -> tuple[Operator, ...]:
 
 
 def embedding_forward(block: Block) -> tuple[Operator, ...]:
-    """Vocabulary-parallel lookup, its sum over TP, positions and dropout (first stage)."""
+    """Vocabulary-parallel lookup, its sum over TP, positions and dropout (first stage).
+
+    Autocast leaves a lookup in the type of its table: single precision is read and written (4 + 4), and positions are
+    added to it (4 + 4 + 4).
+    """
     e = block.tokens * block.hidden
+    if block.autocast:
+        return (
+            MemoryBound("embedding.lookup", 8.0 * e, calls=6),
+            *leave(block, "embedding"),
+            MemoryBound("embedding.positions", 12 * block.norm_elements, calls=3),
+        )
     return (
         MemoryBound("embedding.lookup", 6.0 * e, calls=6),
         *leave(block, "embedding"),
@@ -201,43 +214,68 @@ def embedding_forward(block: Block) -> tuple[Operator, ...]:
 
 
 def embedding_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
-    """Scatter-add into the embedding gradient of this rank's `vocabulary` rows (first stage)."""
-    gather: tuple[Operator, ...] = ()
-    if block.tp > 1 and block.sequence_parallel:
-        gather = (Collective("embedding.all_gather", "all_gather", "tp", block.hidden_bytes),)
-    table = (2.0 + 2 * block.main_gradient_bytes) * vocabulary * block.hidden
-    return (
-        MemoryBound("embedding.dropout.grad", 5 * block.norm_elements, calls=2),
-        *gather,
-        MemoryBound("embedding.grad", 6.0 * block.tokens * block.hidden + table, calls=3),
+    """Scatter-add into the embedding gradient of this rank's `vocabulary` rows (first stage).
+
+    A new gradient is filled with zeros; the share `summed` of them is read and added to the main gradient.
+    """
+    width = 4.0 if block.autocast else 2.0
+    added = block.summed * (width + 2.0 * block.main_gradient_bytes)
+    table = (width + added) * vocabulary * block.hidden
+    scattered = 3.0 * width * block.tokens * block.hidden
+    return for_weights(
+        (
+            MemoryBound("embedding.dropout.grad", (8 if block.autocast else 5) * block.norm_elements, calls=2),
+            *enter(in_half_precision(block), "embedding"),
+            MemoryBound("embedding.grad", scattered + table, calls=3),
+        )
     )
+
+
+def _loss_work(block: Block) -> tuple[MemoryBound, MemoryBound]:
+    """Loss and its gradient, for one logit.
+
+    Megatron-LM's vocabulary-parallel loss reads the logits in single precision: cast (2 + 4), maximum (4), shift (8),
+    exponential (8), sum (4), normalise (8): 38 bytes a logit, and 18 for the gradient. Fused: 4 and 4. Under autocast
+    it is PyTorch's cross_entropy in single precision: cast (2 + 4), log-softmax (4 + 4) and a lookup; backward zeros
+    (4), the gradient of the log-softmax (4 + 4 + 4) and a cast (4 + 2). Kernels of the log-softmax pass over a row more
+    than once (aten/src/ATen/native/cuda/SoftMax.cu): assumed in the cache, where the rows of all multiprocessors fit.
+    """
+    if block.fused_loss:
+        return MemoryBound("loss", 4.0, calls=2), MemoryBound("loss.grad", 4.0, calls=2)
+    if block.autocast:
+        return MemoryBound("loss", 14.0, calls=3), MemoryBound("loss.grad", 22.0, calls=3)
+    return MemoryBound("loss", 38.0, calls=12), MemoryBound("loss.grad", 18.0, calls=4)
 
 
 def head_forward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
     """Final norm, logits over this rank's `vocabulary` columns and the vocabulary-parallel loss (last stage).
 
-    The loss reads the logits in single precision: cast (2+4), maximum (4), shift (8), exponential (8), sum (4),
-    normalise (8): 38 bytes a logit; fused, 4. Three all-reduces of one float a token are latency only.
+    Three all-reduces of one float a token are latency only. Under autocast the norm is as those of layers are, and the
+    weights are cast for the product.
     """
-    logits = float(block.tokens * vocabulary)
+    logits, (loss, _) = float(block.tokens * vocabulary), _loss_work(block)
     reduce: tuple[Operator, ...] = ()
     if block.tp > 1:
         size = 4.0 * block.tokens
         reduce = tuple(Collective(f"loss.all_reduce{i}", "all_reduce", "tp", size) for i in range(3))
+    half = in_half_precision(block)
     return (
-        MemoryBound("final.norm", 4 * block.norm_elements),
-        *enter(in_half_precision(block), "head"),
+        _norm(half, "final.norm"),
+        *_weight_casts(block, "head.weights.cast", vocabulary, 1),
+        *enter(half, "head"),
         Gemm("head.logits", block.tokens, vocabulary, block.hidden, calls=3),
-        MemoryBound("loss", 4 * logits, calls=2) if block.fused_loss else MemoryBound("loss", 38 * logits, calls=12),
+        replace(loss, bytes_moved=loss.bytes_moved * logits),
         *reduce,
     )
 
 
 def head_backward(block: Block, vocabulary: int) -> tuple[Operator, ...]:
     """Loss gradient, logits dgrad and wgrad, final norm (last stage)."""
-    logits = float(block.tokens * vocabulary)
+    logits, (_, loss) = float(block.tokens * vocabulary), _loss_work(block)
+    norm = MemoryBound("final.norm.grad", 12 * block.norm_elements, calls=2)
     return (
-        MemoryBound("loss.grad", (4 if block.fused_loss else 18) * logits, calls=2 if block.fused_loss else 4),
+        replace(loss, bytes_moved=loss.bytes_moved * logits),
         *column_parallel_backward(in_half_precision(block), "head.logits", vocabulary),
-        MemoryBound("final.norm.grad", 12 * block.norm_elements, calls=2),
+        *for_weights(_weight_casts(block, "head.weights.grad.cast", vocabulary, 1)),
+        _norm_gradient(block, norm.name) if block.autocast else norm,
     )

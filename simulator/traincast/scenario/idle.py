@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from traincast.errors import DataError
 from traincast.memory import leaving, sharding
 from traincast.mesh import Mesh
+from traincast.profile import load_profile
 from traincast.recipe import Recipe
 from traincast.scenario.schema import ScenarioSection
 from traincast.schedule import ScheduleKey
@@ -28,7 +30,24 @@ def idle_keys(section: ScenarioSection, mesh: Mesh, recipe: Recipe, layers: int)
     for key, why in rules:
         if key in stated and not (key in _OFF_SAYS_NOTHING and not getattr(recipe, key)):
             said.setdefault(key, f"{stated[key]} has no effect: {why}")
+    if "overlap_tp" in stated and recipe.overlap_tp == "async" and mesh.tp > 1:
+        no_copies = _nothing_copied(section, recipe)
+        if no_copies is not None:
+            said["overlap_tp"] = f"{stated['overlap_tp']}: async is as none, {no_copies}"
     return tuple(said.values())
+
+
+def _nothing_copied(section: ScenarioSection, recipe: Recipe) -> str | None:
+    """Why a run that overlaps asynchronously has no copies to save (`lower.stages`); None where it has."""
+    if not recipe.sequence_parallel:
+        return "without sequence_parallel nothing is gathered or scattered along sequences"
+    if recipe.microbatch == 1:
+        return "a single sequence is gathered and scattered in place"
+    try:
+        copies = section.profile is not None and load_profile(section.profile).traits.copies_sequence
+    except DataError:  # told where the profile is used
+        return None
+    return None if copies else "the stack copies nothing along sequences"
 
 
 _OFF_SAYS_NOTHING = (
