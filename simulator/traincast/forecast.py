@@ -241,8 +241,10 @@ def forecast_prepared(
     from traincast.lower.breakdown import breakdown
     from traincast.lower.context_report import context_report
     from traincast.lower.losses import describe_losses
+    from traincast.scenario.refusals import refuse_unmodelled
 
     scenario, job = prepared.scenario, prepared.job
+    refuse_unmodelled(scenario, job)
     contention = _contention(sharing, engine)
     lowered = lower(job, fold=fold, contention=contention)
     result = evaluate(lowered.program, engine)

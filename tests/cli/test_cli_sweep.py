@@ -55,7 +55,7 @@ def test_axes_that_cannot_be(run, small, axis, words):
 
 
 def test_refusals_are_told_with_their_reason(run, small):
-    """A schedule that not every shape allows: no traceback, a line a shape, all of them in JSON."""
+    """A schedule that not every shape allows: no traceback, a line a reason, all shapes in JSON."""
     words = ("sweep", small, "--set", "training.schedule=dualpipe", "--set", "training.p2p=async", "--axis", "tp=1,2")
     outcome = run(*words, "--format", "json")
     assert outcome.code == 0, outcome.err
@@ -63,8 +63,11 @@ def test_refusals_are_told_with_their_reason(run, small):
     assert found["refused"] == len(found["refusals"]) > 5
     assert all("schedule dualpipe needs" in line and "(fix: " in line for line in found["refusals"])
     told = [line for line in outcome.err.splitlines() if line.startswith("refused: ")]
+    assert len({line.partition(": ")[2] for line in found["refusals"]}) > 5
     assert len(told) == 6
-    assert told[-1] == f"refused: {found['refused'] - 5} more; --format json lists all"
+    counts = [int(line.rpartition("(")[2].split()[0]) if line.endswith(" shapes)") else 1 for line in told[:-1]]
+    assert max(counts) > 1
+    assert told[-1] == f"refused: {found['refused'] - sum(counts)} more; --format json lists all"
 
 
 def test_the_fastest_is_confirmed_by_the_event_engine(run, small):
@@ -136,6 +139,9 @@ def test_context_ranks_and_schedules_are_axes(run, small):
         (("parallelism.tp=3", "training.global_batch=24"), 12),  # 16 heads; the stated sizes: tp 3 pp 2 dp 2
         (("parallelism.tp=3", "parallelism.dp=null", "training.global_batch=24"), 6),  # no nodes: dp 1
         (("parallelism.tp=3", "parallelism.dp=null", "cluster.nodes=2"), 16),
+        (("parallelism.tp=3", "cluster.nodes=2"), 16),  # the cluster says how many, the stated sizes would be 12
+        (("parallelism.tp=3", "parallelism.dp=5", "cluster.nodes=1"), 8),
+        (("parallelism.tp=3", "cluster.nodes=1", "cluster.gpus_per_node=4"), 4),
     ],
 )
 def test_a_base_shape_that_cannot_be_is_swept_all_the_same(run, small, sets, gpus):
@@ -146,6 +152,41 @@ def test_a_base_shape_that_cannot_be_is_swept_all_the_same(run, small, sets, gpu
     shapes = json.loads(outcome.out)["shapes"]
     assert shapes
     assert {one["tp"] * one["pp"] * one["dp"] for one in shapes} == {gpus}
+
+
+def test_axes_that_say_how_many_gpus_there_are(run):
+    """A named cluster has more GPUs than the batch needs; tp 8 x pp 1 x dp 32 of the axes are 256."""
+    axes = ("--axis", "tp=8", "--axis", "pp=1", "--axis", "microbatch=8")
+    for more in (("--axis", "dp=32"), ()):  # without dp: those of the file
+        outcome = run("sweep", "sc21/t1_18p4b", "--set", "parallelism.tp=7", *axes, *more, "--format", "json")
+        assert outcome.code == 0, outcome.err
+        (row,) = json.loads(outcome.out)["shapes"]
+        assert (row["tp"], row["pp"], row["dp"]) == (8, 1, 32)
+
+
+def test_one_reason_for_all_shapes_is_told_once_and_fails(run, small):
+    sets = ("training.schedule=zb-h1", "training.zero_stage=3", "training.reshard_after_forward=true")
+    words = ("sweep", small, *(word for one in sets for word in ("--set", one)))
+    outcome = run(*words, "--axis", "pp=2,4", "--axis", "dp=2")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "every shape is refused: gathers or reductions in each pass of schedule zb-h1" in outcome.err
+    counted = [line for line in outcome.err.splitlines() if line.startswith("refused: ")]
+    assert len(counted) == 1
+    assert counted[0].endswith(" shapes)")
+
+
+def test_rows_of_other_shapes_are_not_overwritten(run, small, tmp_path):
+    """A resumed sweep takes all rows of its file, or says which are not its own and leaves the file as it is."""
+    path = tmp_path / "sweep.csv"
+    words = ("sweep", small, "--axis", "microbatch=1", "-o", path)
+    assert run(*words, "--axis", "tp=2").code == 0
+    before = path.read_text()
+    outcome = run(*words, "--axis", "tp=4", "--resume")
+    assert outcome.code == 2
+    assert "rows are of shapes that this sweep has not, such as tp 2," in outcome.err
+    assert path.read_text() == before
+    assert run(*words, "--axis", "tp=2,4", "--resume").code == 0
+    assert set(before.splitlines()[1].split(",")[1:4]) <= set(path.read_text().replace("\n", ",").split(","))
 
 
 def test_a_batch_that_no_shape_divides_is_refused_as_the_file_stands(run, small):

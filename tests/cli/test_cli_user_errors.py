@@ -23,6 +23,8 @@ from traincast.mesh.problems import near_divisors
         (("--tp", "2", "--dp", "2", "--fsdp", "mesh"), "name them: dp or dp-cp"),
         (("--pp", "2", "--stage-layers", "3,x"), "such as 8,8,7,7"),
         (("--dp", "4", "--placement", "0,x"), "such as 8-15,0-7"),
+        (("--dp", "8", "--pp", "2", "--hsdp", "2x4"), "with --fsdp dp or --fsdp dp-cp"),
+        (("--dp", "8", "--pp", "2", "--hsdp", "2x3", "--fsdp", "dp"), "--hsdp 4x2"),
     ],
 )
 def test_meshes_that_cannot_be(run, arguments, words):
@@ -57,6 +59,84 @@ def test_scenarios_that_cannot_be(run, small, override, words):
     assert (outcome.code, outcome.out) == (2, "")
     assert words in outcome.err
     assert "(fix: " in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("paralelism.tp=4", "--set paralelism.tp=4: unknown key 'paralelism' (fix: did you mean parallelism?)"),
+        ("training.microbatch=3", "--set training.microbatch=3: global batch 32 is not a multiple of microbatch 3"),
+        ("training.recompute=op:", "training.recompute is 'op:', which YAML takes for a mapping"),
+        ("profile=./nope.yaml", "--set profile=./nope.yaml: no profile file './nope.yaml'"),
+        ("profile=a100-nod", "--set profile=a100-nod: no profile 'a100-nod'"),
+        ("training.precision=fp4", "It is one of fp16, bf16, fp8, mxfp8)"),
+    ],
+)
+def test_an_option_is_blamed_for_what_it_changed(run, small, override, words):
+    """The file was right before: it is the option that is to be mended, in the words that were typed."""
+    outcome = run("predict", small, "--set", override)
+    assert outcome.code == 2
+    assert words in outcome.err
+    assert "None" not in outcome.err
+
+
+SPLIT_IN_PASSES = ("training.schedule=zb-h1", "training.zero_stage=3", "training.reshard_after_forward=true")
+
+
+@pytest.mark.parametrize("command", ["predict", "plan", "compare", "sweep"])
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("training.precision=fp8", "A100-80GB-SXM has no fp8 peak"),
+        ("training.precision=mxfp8", "A100-80GB-SXM has no mxfp8 peak"),
+        ("training.precision=fp32", "training in fp32 is not modelled yet"),
+    ],
+)
+def test_a_precision_that_cannot_be_is_refused_once_at_its_key(run, small, command, override, words):
+    """What is offered instead a scenario takes, the GPU has, and a cost stands behind."""
+    outcome = run(command, small, "--set", override)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count(words) == 1
+    assert f"--set {override}: training.precision: {words}" in outcome.err
+    assert "(fix: --set training.precision=fp16 or bf16)" in outcome.err
+
+
+def test_what_is_not_modelled_names_its_key_and_place(run, small):
+    sets = [word for one in SPLIT_IN_PASSES for word in ("--set", one)]
+    outcome = run("predict", small, *sets)
+    assert outcome.code == 2
+    assert "--set training.reshard_after_forward=true: training.reshard_after_forward: gathers or red" in outcome.err
+    small.write_text(small.read_text().replace("precision: fp16", "precision: tf32"))
+    outcome = run("predict", small)
+    assert f"{small.name}:5:61: training.precision: training in tf32 is not modelled yet" in outcome.err
+    assert "(fix: set training.precision: fp16 or bf16)" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("predict",), ("compare",), ("plan",), ("sweep",), ("sweep", "--format", "json")),
+        *(("validate",), ("mesh", "--scenario")),
+    ],
+)
+def test_a_folder_that_lacks_is_told_before_any_work(run, small, tmp_path, monkeypatch, words):
+    monkeypatch.setattr("traincast.scenario.load.find_scenario", lambda name: pytest.fail("work was begun"))
+    monkeypatch.setattr("traincast.validate.read_published", lambda *_, **__: pytest.fail("work was begun"))
+    scenario = () if words == ("validate",) else (small,)
+    outcome = run(*words, *scenario, "-o", tmp_path / "no" / "x.csv")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == (
+        f"traincast: -o: cannot write {tmp_path / 'no' / 'x.csv'}: no such folder (fix: name a folder that exists)\n"
+    )
+
+
+def test_a_trace_without_a_folder_and_results_that_are_folders(run, small, tmp_path, monkeypatch):
+    monkeypatch.setattr("traincast.scenario.load.find_scenario", lambda name: pytest.fail("work was begun"))
+    outcome = run("predict", small, "--trace", tmp_path / "no" / "t.json")
+    assert outcome.code == 2
+    assert "--trace: cannot write" in outcome.err
+    (tmp_path / "x.csv").mkdir()
+    assert "it is a folder" in run("sweep", small, "-o", tmp_path / "x.csv").err
 
 
 def test_a_sweep_over_a_size_that_nobody_means(run, small):

@@ -181,6 +181,56 @@ def test_validation_can_fail(run, measured):
     assert "family mine: mean error" in outcome.err
 
 
+def test_a_mean_error_of_no_row_is_below_nothing(run, measured):
+    """--max-mape is a gate: a table without rows, and a family without a scored one, do not pass it."""
+    outcome = run("validate", measured(), "--max-mape", "50")
+    assert outcome.code == 1
+    assert "no row to score" in outcome.err
+    path = measured({"grade": "C"}, {"family": "other"})
+    assert run("validate", path).code == 0
+    outcome = run("validate", path, "--max-mape", "10000")
+    assert outcome.code == 1
+    assert "family mine: none of its 1 rows is scored" in outcome.err
+    assert "family other" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "words"),
+    [
+        ("tp", "eight", "tp is not a number: 'eight'"),
+        ("iter_time_s", "-3", "iter_time_s is not a figure that can be: '-3'"),
+        ("gated_mlp", "perhaps", "gated_mlp is neither y nor n: 'perhaps'"),
+        ("layers", "2.5", "layers is not a whole number from 1 up: '2.5'"),
+    ],
+)
+def test_a_cell_that_cannot_be_read_is_told_with_its_place(run, measured, column, text, words):
+    path = measured({}, {column: text})
+    outcome = run("validate", path)
+    assert outcome.code == 0
+    assert f"mine.csv:3: {words}" in outcome.err.splitlines()
+    outcome = run("validate", path, "--max-mape", "10000")
+    assert outcome.code == 1
+    assert "1 row left out: cells that cannot be read" in outcome.err
+
+
+def test_a_file_named_twice_is_scored_once_and_told(run, measured):
+    path = measured(*({} for _ in range(7)))
+    outcome = run("validate", path, path, "--format", "json")
+    assert outcome.code == 0
+    (family,) = json.loads(outcome.out)["families"]
+    assert family["scored"] == 7
+    assert "mine.csv:2: id row0 stands already in mine.csv:2; scored once" in outcome.err
+    assert "2 more such rows; --format json lists all" in outcome.err
+
+
+def test_an_unknown_column_ends_the_command(run, measured):
+    path = measured({})
+    path.write_text(path.read_text().replace("zero_stage", "zero_stge"))
+    outcome = run("validate", path)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert f"{path}:1: unknown column 'zero_stge' (fix: name it zero_stage where" in outcome.err
+
+
 def test_a_bug_in_one_row_is_reported_and_fails_the_command(run, measured, monkeypatch):
     def broken(*_: object) -> None:
         raise KeyError("a bug")

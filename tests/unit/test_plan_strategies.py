@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ from traincast.mesh import fsdp_mesh, hsdp_mesh
 from traincast.model import total_parameters
 from traincast.plan.compared import Comparison, StrategyRow
 from traincast.plan.layouts import STRATEGIES, Strategy
-from traincast.plan.strategies import Ask, compare, consider, setting_of
+from traincast.plan.strategies import Ask, _refuse_all, compare, consider, setting_of
 from traincast.report.tables import plain as as_json
 from traincast.scenario import Scenario, load_scenario
 
@@ -276,3 +277,14 @@ def test_same_input_same_bytes(found: Comparison, small: Path) -> None:
         return json.dumps(as_json(one.as_dict()), allow_nan=False)
 
     assert text(compare(load_scenario(small))) == text(found)
+
+
+def test_one_reason_for_all_that_would_run_is_an_error() -> None:
+    """Where some do not fit and the others are refused for one reason there is nothing to compare."""
+    big = StrategyRow("DDP", "", "does not fit", "148 GiB of 80 GiB")
+    refused = StrategyRow("FSDP", "", "not applicable", "no such peak", fix="another")
+    setting = SimpleNamespace(world=16)
+    with pytest.raises(UserError, match=r"no strategy runs on 16 GPUs: no such peak; DDP: too large for the memory"):
+        _refuse_all([big, refused, replace(refused, strategy="HSDP")], setting, Ask())
+    _refuse_all([big, refused, replace(refused, strategy="HSDP", reason="another one")], setting, Ask())
+    _refuse_all([big], setting, Ask())

@@ -162,15 +162,16 @@ def test_a_world_that_is_too_small(refused):
         error = refused(SMALL, ("parallelism.tp", "8"), ("parallelism.pp", "2"), *dp)
         assert isinstance(error, ShapeError)
         assert "world 8 is not a multiple of tp 8 * cp 1 * pp 2 = 16" in error.message
-        assert error.where == "s.yaml:3:1"
+        assert error.where == "--set parallelism.tp=8"
 
 
 def test_a_batch_that_replicas_do_not_divide(refused):
     error = refused(SMALL.replace("nodes: 1", "nodes: 6"), ("parallelism.dp", "23"))
     assert isinstance(error, ShapeError)
-    assert error.where == "s.yaml:5:3"
+    assert error.where == "--set parallelism.dp=23"
     assert "global batch 32 is not a multiple of microbatch 1 * dp 23 = 23" in error.message
-    assert error.fix == "set training.global_batch: 23 or 46, or set parallelism.dp: 16"  # 32 x tp 2 are 64 of 48 GPUs
+    # 32 x tp 2 are 64 of 48 GPUs
+    assert error.fix == "--set training.global_batch=23 or 46, or --set parallelism.dp=16"
 
 
 def test_heads_that_do_not_divide(refused):

@@ -107,3 +107,19 @@ def test_the_default_profile_is_named_with_the_others_of_the_gpu(tmp_path: Path)
     assert "--set profile=NAME" in line
     assert "h100-80gb-torchtitan2025 (torchtitan (FSDP2))" in line
     assert "a100" not in line
+
+
+@pytest.mark.parametrize(
+    ("sets", "words"),
+    [
+        (("training.post_validation=true",), "training.post_validation spares no stage a wait: pp is 1"),
+        (("training.schedule=zb-h1",), "training.schedule zb-h1 fills no bubble: pp is 1"),
+        (("training.schedule=zb-2p",), "training.schedule zb-2p fills no bubble: pp is 1"),
+    ],
+)
+def test_what_is_for_pipelines_is_told_without_one(tmp_path: Path, sets: tuple[str, ...], words: str) -> None:
+    """They change the step (a norm of the tp ranks, split passes), so they are not called without effect."""
+    alone = load(tmp_path, "parallelism.pp=1", *sets)
+    assert [line for line in alone.assumptions if line.startswith(words)]
+    assert forecast(alone).step_time_s != forecast(load(tmp_path, "parallelism.pp=1")).step_time_s
+    assert not [line for line in load(tmp_path, *sets).assumptions if words in line]

@@ -26,8 +26,8 @@ def test_both_headers_are_read(tmp_path, header):
     assert row.count("hidden") is None
 
 
-def test_a_column_that_lacks_is_empty_and_one_too_many_is_left_alone(tmp_path):
-    header = "id,family,gpu,gpus,hidden,layers,seq,global_batch,weather"
+def test_a_column_that_lacks_is_empty_and_notes_are_left_alone(tmp_path):
+    header = "id,family,gpu,gpus,hidden,layers,seq,global_batch,notes"
     (row,) = read_rows(write(tmp_path / "a.csv", header, "r,f,A100-80GB-SXM,8,1024,24,2048,8,rain"))
     assert row.flag("gated_mlp") is None
     assert row.number("iter_time_s") is None
@@ -55,6 +55,19 @@ def test_a_file_of_another_form_is_refused_with_its_place(tmp_path, lines, words
         read_rows(path)
     assert caught.value.where.startswith(str(path))
     assert caught.value.exit_code == 2
+
+
+def test_a_misspelt_column_is_refused_with_the_nearest(tmp_path):
+    """It would otherwise be scored as if the rows did not state it; other columns of one's own are never read."""
+    header = (
+        ",".join((*COLUMNS, "notes", "weather")).replace("zero_stage", "zero_stge").replace("recompute", "recomput")
+    )
+    path = write(tmp_path / "a.csv", header)
+    with pytest.raises(DataError) as caught:
+        read_rows(path)
+    first, second = str(caught.value).splitlines()[1:]
+    assert first.startswith(f"{path}:1: unknown column 'recomput' (fix: name it recompute where")
+    assert second.startswith(f"{path}:1: unknown column 'zero_stge' (fix: name it zero_stage where")
 
 
 def test_binary_junk_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """`traincast mesh`: ranks, groups, placement and communicators of a parallel shape, on a cluster if one is named."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -219,12 +220,18 @@ def _sharding(built: "Mesh", fsdp: str | None, hsdp: str | None) -> "SubMesh | N
     if fsdp is None and hsdp is None:
         return None
     axes = None if fsdp in (None, "mesh") else fsdp.split("-")
-    if hsdp is None:
-        return fsdp_mesh(built, axes)
-    sizes = hsdp.lower().split("x")
-    if len(sizes) != 2 or not all(size.isdecimal() for size in sizes):
-        raise UsageError(f"{hsdp!r} is not replicas x shards", fix="such as 2x4", where="--hsdp")
-    return hsdp_mesh(built, int(sizes[0]), int(sizes[1]), axes)
+    option = "--fsdp" if hsdp is None else "--hsdp"
+    try:
+        if hsdp is None:
+            return fsdp_mesh(built, axes)
+        sizes = hsdp.lower().split("x")
+        if len(sizes) != 2 or not all(size.isdecimal() for size in sizes):
+            raise UsageError(f"{hsdp!r} is not replicas x shards", fix="such as 2x4", where="--hsdp")
+        return hsdp_mesh(built, int(sizes[0]), int(sizes[1]), axes)
+    except ShapeError as error:
+        fix = re.sub(r"^(name them: .*)$", r"\1, with --fsdp dp or --fsdp dp-cp", error.fix or "")
+        fix = re.sub(r"^replicate (\d+) and shard (\d+)$", r"--hsdp \1x\2", fix)
+        raise ShapeError(error.message, where=option, fix=fix) from error
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

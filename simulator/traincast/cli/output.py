@@ -3,6 +3,7 @@
 Standard output is the result and nothing else; progress and remarks go to standard error.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,10 +46,30 @@ def refuse_suffix(path: Path, further: Sequence[str] = ()) -> None:
         )
 
 
+def refuse_unwritable(path: Path, option: str) -> None:
+    """Raises UsageError, with the option, where a file could not be written: a folder, no folder, no permission."""
+    folder = path.parent
+    if path.is_dir():
+        what, fix = "it is a folder", "name a file in it"
+    elif path.exists():
+        what, fix = "no permission", "name another file"
+        if os.access(path, os.W_OK):
+            return
+    elif not folder.is_dir():
+        what, fix = f"{folder} is no folder" if folder.exists() else "no such folder", "name a folder that exists"
+    else:
+        what, fix = f"no permission to write in {folder}", "name a folder that can be written"
+        if os.access(folder, os.W_OK | os.X_OK):
+            return
+    raise UsageError(f"cannot write {path}: {what}", where=option, fix=fix)
+
+
 def _checked(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Looks at the suffix before any work is done; --format, which is eager, is known by then."""
-    if path is not None and ctx.params.get("fmt") is None:
-        refuse_suffix(path)
+    """Looks at suffix and folder before any work is done; --format, which is eager, is known by then."""
+    if path is not None:
+        if ctx.params.get("fmt") is None:
+            refuse_suffix(path)
+        refuse_unwritable(path, "-o")
     return path
 
 
@@ -106,10 +127,22 @@ def write_file(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"cannot write {path}: {reason}", fix="name a file in a folder that exists and is writable"
-        ) from error
+        raise _unwritten(path, error) from error
+
+
+def replace_file(path: Path, text: str) -> None:
+    """As `write_file`, by way of a file beside it: `path` is never half written."""
+    beside = path.with_name(f"{path.name}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> UsageError:
+    reason = error.strerror or type(error).__name__
+    return UsageError(f"cannot write {path}: {reason}", fix="name a file in a folder that exists and is writable")
 
 
 def remark(text: str) -> None:

@@ -36,8 +36,10 @@ def plan(
     from traincast.plan import plan as search
     from traincast.report.plan_tables import plan_table
     from traincast.scenario import load_scenario
+    from traincast.scenario.refusals import refuse_unmodelled
 
     prepared = prepare(load_scenario(scenario, parse_overrides(overrides or ())))
+    refuse_unmodelled(prepared.scenario, prepared.job)
     with working(f"planning {prepared.scenario.name}"):
         found = search(prepared, Wish(orders, placements, splits, swaps, seed))
     remark(f"{len(found.rows)} candidates evaluated, {len(found.refusals)} refused")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from traincast.cli.hashes import FlowsOption, SeedOption, hashed, refuse_without_ecmp
-from traincast.cli.output import FormatOption, OutputOption, emit, remark, working, write_file
+from traincast.cli.output import FormatOption, OutputOption, emit, refuse_unwritable, remark, working, write_file
 from traincast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def predict(
     refuse_without_ecmp(sharing.value, ecmp_flows, ecmp_seed)
     if trace is not None and output is not None and trace.resolve() == output.resolve():
         raise UsageError(f"{trace} is also the file of -o", where="--trace", fix="give the two files two names")
+    if trace is not None:
+        refuse_unwritable(trace, "--trace")
     loaded = load_scenario(scenario, parse_overrides(overrides or ()))
     if overrides and loaded.published:
         note = "the published figure is left out: --set asks for another job than the one that was measured"
@@ -94,7 +96,10 @@ def predict(
     tables = forecast_tables(outcome, loaded)
     if spread is not None and len(spread.seeds) > 1:
         tables = (tables[0], hash_table(spread), *tables[1:])
-    payload = outcome.as_dict() | {"job": job_of(loaded), "ecmp": spread.as_dict() if spread else None}
+    payload = outcome.as_dict() | {
+        "job": job_of(loaded) | {"sharing": sharing.value},
+        "ecmp": spread.as_dict() if spread else None,
+    }
     emit(payload, tables, fmt, output)
 
 

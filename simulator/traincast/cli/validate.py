@@ -1,17 +1,24 @@
 """`traincast validate`: published measurements against forecasts."""
 
 import os
+from collections.abc import Iterator, Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, progress, remark
 from traincast.errors import UsageError
+from traincast.units import counted
+
+if TYPE_CHECKING:
+    from traincast.validate import ValidationReport
 
 _MANY = 200
 """Rows from which on more than one process pays."""
+_SHOWN = 5
+"""Rows of a kind that are told by name."""
 
 
 def validate(
@@ -25,7 +32,12 @@ def validate(
     ] = None,
     max_mape: Annotated[
         float | None,
-        typer.Option("--max-mape", metavar="PERCENT", help="Exit with 1 when a family's mean error is above this."),
+        typer.Option(
+            "--max-mape",
+            metavar="PERCENT",
+            help="Exit with 1 when a family's mean error is above this, when none of its rows is scored (of FILES or"
+            " families that are named), and when a cell cannot be read.",
+        ),
     ] = None,
     collectives: Annotated[
         bool,
@@ -56,13 +68,37 @@ def validate(
     with progress("rows", len(rows)) as advance:
         report = validate_rows(rows, advance, processes=_processes(jobs, len(rows)))
     emit(report.as_dict(), validation_tables(report, chosen_format(fmt, output)), fmt, output)
-    for line in report.failures:
+    for lines in (report.failures, report.unreadable, report.twice):
+        _tell(lines)
+    missed = () if max_mape is None else tuple(_missed(report, max_mape, named=bool(files or family)))
+    for line in missed:
         remark(line)
-    above = [one for one in report.families if max_mape is not None and (one.mape_pct or 0.0) > max_mape]
-    for one in above:
-        remark(f"family {one.family}: mean error {one.mape_pct:.1f} % is above {max_mape:g} %")
-    if report.failures or above:
+    if report.failures or missed:
         raise typer.Exit(1)
+
+
+def _tell(lines: Sequence[str]) -> None:
+    """The first of some rows, and how many more there are."""
+    for line in lines[:_SHOWN]:
+        remark(line)
+    if len(lines) > _SHOWN:
+        remark(f"{len(lines) - _SHOWN} more such rows; --format json lists all")
+
+
+def _missed(report: "ValidationReport", max_mape: float, named: bool) -> Iterator[str]:
+    """Why a report does not stay below a mean error: nothing that could be above it is no success.
+
+    Of all tables that come along some have no row that can be scored; only where they were `named` is that a failure.
+    """
+    if not report.rows:
+        yield "no row to score"
+    for one in report.families:
+        if one.mape_pct is None and named:
+            yield f"family {one.family}: none of its {one.n} rows is scored, so no error is below {max_mape:g} %"
+        elif one.mape_pct is not None and one.mape_pct > max_mape:
+            yield f"family {one.family}: mean error {one.mape_pct:.1f} % is above {max_mape:g} %"
+    if report.unreadable:
+        yield f"{counted(len(report.unreadable), 'row')} left out: cells that cannot be read"
 
 
 def _processes(asked: int | None, rows: int) -> int:

@@ -1,30 +1,38 @@
 """What traincast does not forecast yet, refused in one place, so that nothing is computed as if it were not there."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from traincast.errors import ShapeError
 from traincast.memory.sharding import sharding
 from traincast.mesh import Mesh
+from traincast.mesh.problems import Problem
 from traincast.recipe import Recipe
 from traincast.schedule import SPLIT
 
 MOST_PASSES = 4_000_000
 """Passes of one pipeline that a forecast takes on: some minutes and 3 GB. The longest of large jobs have thousands."""
 
+UNMODELLED_PRECISIONS: Final = ("fp32", "tf32")
 
-def unmodelled(mesh: Mesh, recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """(what is asked for, the way round it) for each part of a job that no cost stands behind yet."""
+
+def unmodelled(mesh: Mesh, recipe: Recipe) -> Iterator[Problem]:
+    """What is asked for and the way round it, for each part of a job that no cost stands behind yet; the names are keys
+    of a scenario."""
     if mesh.ep > 1 or mesh.etp > 1:
-        yield (
+        yield Problem(
             f"expert parallelism is not modelled yet (ep {mesh.ep}, etp {mesh.etp})",
             "set parallelism.ep: 1 and parallelism.etp: 1",
+            names=("ep", "etp"),
         )
     if recipe.schedule in SPLIT and _communicates_in_passes(mesh, recipe):
         what = f"gathers or reductions in each pass of schedule {recipe.schedule}"
         fix = "leave training.reshard_after_forward and training.no_sync out, or set training.schedule: 1f1b"
-        yield f"{what} are not modelled yet", fix
-    if recipe.precision in ("fp32", "tf32"):
-        yield f"training in {recipe.precision} is not modelled yet", "set training.precision: bf16 or fp16"
+        names = ("reshard_after_forward", "no_sync", "schedule", "zero_stage")
+        yield Problem(f"{what} are not modelled yet", fix, names=names)
+    if recipe.precision in UNMODELLED_PRECISIONS:
+        message = f"training in {recipe.precision} is not modelled yet"
+        yield Problem(message, "set training.precision: bf16 or fp16", names=("precision",))
 
 
 def _communicates_in_passes(mesh: Mesh, recipe: Recipe) -> bool:
@@ -36,7 +44,7 @@ def refuse_unmodelled(mesh: Mesh, recipe: Recipe) -> None:
     """Raises ShapeError that names all of them."""
     found = list(unmodelled(mesh, recipe))
     if found:
-        raise ShapeError("; ".join(what for what, _ in found), fix="; ".join(fix for _, fix in found))
+        raise ShapeError("; ".join(one.message for one in found), fix="; ".join(one.fix for one in found))
 
 
 def refuse_too_many(mesh: Mesh, recipe: Recipe) -> None:

@@ -16,7 +16,6 @@ from traincast.forecast import Prepared, divisors, forecast_prepared, memory_of,
 from traincast.lower import Job, lower
 from traincast.lower.recompute import repeated
 from traincast.lower.seats import stage_memory_bytes
-from traincast.lower.unmodelled import refuse_unmodelled
 from traincast.memory import MemoryEstimate, nearest_that_fits, overheads_of
 from traincast.mesh import Mesh
 from traincast.model.flops import step_flops
@@ -24,6 +23,7 @@ from traincast.plan.checkpoint import Storage, bytes_per_parameter, checkpoint
 from traincast.plan.compared import NOT_APPLICABLE, Comparison, StrategyRow, layout_of, over_limit
 from traincast.plan.layouts import STRATEGIES, Setting, Strategy, overrides, plain, problems
 from traincast.scenario import ClusterSpec, Scenario
+from traincast.scenario.refusals import refuse_unmodelled
 from traincast.units import format_bandwidth, format_size
 
 MOST_MICROBATCH: Final = 8
@@ -80,15 +80,13 @@ def compare(
     where no strategy has a layout on it.
     """
     wish = ask or Ask()
-    refuse_unmodelled(scenario.mesh, scenario.recipe)
     given = prepared, setting = setting_of(scenario, wish)
+    refuse_unmodelled(scenario, replace(setting.job, mesh=scenario.mesh, recipe=scenario.recipe))
     rows: list[StrategyRow] = []
     for strategy in STRATEGIES:
         rows.append(consider(given, strategy, wish))
         advance(1)
-    if all(row.verdict == NOT_APPLICABLE for row in rows):
-        message = f"no strategy has a layout on {setting.world} GPUs; {rows[0].strategy}: {rows[0].reason}"
-        raise ShapeError(message, where="--gpus" if wish.gpus else None, fix=rows[0].fix)
+    _refuse_all(rows, setting, wish)
     return Comparison(
         scenario=scenario.name,
         model=scenario.model.name,
@@ -97,6 +95,20 @@ def compare(
         rows=tuple(_with_alternative(row, rows) for row in rows),
         assumptions=(*_assumptions(setting, wish), *prepared.notes),
     )
+
+
+def _refuse_all(rows: Sequence[StrategyRow], setting: Setting, ask: Ask) -> None:
+    """Raises ShapeError where no strategy has a layout, and where none runs and all that are refused are for one
+    reason."""
+    where = "--gpus" if ask.gpus else None
+    refused = [row for row in rows if row.verdict == NOT_APPLICABLE]
+    if len(refused) == len(rows):
+        message = f"no strategy has a layout on {setting.world} GPUs; {rows[0].strategy}: {rows[0].reason}"
+        raise ShapeError(message, where=where, fix=rows[0].fix)
+    if len({row.reason for row in refused}) == 1 and not any(row.forecast for row in rows):
+        big = ", ".join(row.strategy for row in rows if row not in refused)
+        message = f"no strategy runs on {setting.world} GPUs: {refused[0].reason}; {big}: too large for the memory"
+        raise ShapeError(message, where=where, fix=refused[0].fix)
 
 
 def setting_of(scenario: Scenario, ask: Ask) -> tuple[Prepared, Setting]:

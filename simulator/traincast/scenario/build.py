@@ -35,7 +35,7 @@ from traincast.scenario.schema import (
     TrainingSection,
 )
 from traincast.scenario.sharded import check_shard_groups, sharding_assumptions, sharding_fields
-from traincast.scenario.stack import with_stack_defaults
+from traincast.scenario.stack import profile_problems, with_stack_defaults
 from traincast.scenario.text import Keys, Places
 from traincast.scenario.types import ClusterSpec, Scenario
 from traincast.scenario.wording import warning_text
@@ -77,6 +77,7 @@ def build(draft: Draft) -> Scenario:
     )
     problems += shape_problems(trials, draft.places)
     problems += recipe_problems(section, _with_chunks(section), draft.places)
+    problems += profile_problems(section.profile, draft.places)
     if not problems:
         problems += schedule_errors(section.training, trials, draft.places)
     if problems:
@@ -101,6 +102,7 @@ def build(draft: Draft) -> Scenario:
         assumptions=(*assumptions, *(warning_text(one) for one in check_shape(request))),
         description=section.description,
         stated=_stated(draft.section),
+        places=draft.places,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from traincast.errors import ScenarioError, ShapeError, UserError
 from traincast.mesh import balanced_layers, check_shape
 from traincast.mesh.problems import Problem, either
+from traincast.mesh.wording import NUMBERS
 from traincast.scenario import placement
 from traincast.scenario.context import context_key_problems
 from traincast.scenario.fixes import Trials
@@ -20,7 +21,7 @@ from traincast.scenario.schema import (
 )
 from traincast.scenario.sharded import sharding_problems
 from traincast.scenario.text import Keys, Places
-from traincast.scenario.wording import place_of, placed, scenario_fix
+from traincast.scenario.wording import keys_of, place_of, placed, scenario_fix
 from traincast.schedule import SPLIT, TWO_CHUNKS
 from traincast.schedule.limits import ScheduleRequest, schedule_problems
 
@@ -42,6 +43,8 @@ _KEYS: tuple[tuple[str, Keys], ...] = (
     (r"\d+ heads", ("model", "heads")),
     (r"dp \d", ("parallelism", "dp")),
 )
+
+_SETTING: Final = re.compile(rf"\b(?:{'|'.join(sorted(NUMBERS, key=len, reverse=True))})\b")
 
 
 def shape_problems(trials: Trials, places: Places) -> list[UserError]:
@@ -68,10 +71,12 @@ def _depths(trials: Trials) -> str:
 
 
 def _place(message: str, places: Places) -> str:
-    """The key that a shape problem is about."""
+    """The key that a shape problem is about; of those that clash one that an option changed, where one did."""
     if message.startswith("sequence"):
         return place_of(("sequence", "cp"), places)
-    return places.where(next((keys for pattern, keys in _KEYS if re.match(pattern, message)), ("parallelism",)))
+    about = next((keys for pattern, keys in _KEYS if re.match(pattern, message)), ("parallelism",))
+    clash = [about, *(keys_of(name) for name in _SETTING.findall(message))]
+    return places.where(next((keys for keys in clash if places.option(keys)), about))
 
 
 def _shape_fix(fix: str, trials: Trials, where: str) -> str:

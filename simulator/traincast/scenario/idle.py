@@ -9,7 +9,7 @@ from traincast.mesh import Mesh
 from traincast.profile import load_profile
 from traincast.recipe import Recipe
 from traincast.scenario.schema import ScenarioSection
-from traincast.schedule import ScheduleKey
+from traincast.schedule import SPLIT, ScheduleKey
 
 
 def idle_keys(section: ScenarioSection, mesh: Mesh, recipe: Recipe, layers: int) -> tuple[str, ...]:
@@ -34,7 +34,20 @@ def idle_keys(section: ScenarioSection, mesh: Mesh, recipe: Recipe, layers: int)
         no_copies = _nothing_copied(section, recipe)
         if no_copies is not None:
             said["overlap_tp"] = f"{stated['overlap_tp']}: async is as none, {no_copies}"
-    return tuple(said.values())
+    return (*said.values(), *_without_purpose(stated, mesh, recipe))
+
+
+def _without_purpose(stated: dict[str, str], mesh: Mesh, recipe: Recipe) -> Iterator[str]:
+    """Keys that change the step although what they are for is not there."""
+    if mesh.pp > 1:
+        return
+    if "schedule" in stated and recipe.schedule in SPLIT:
+        yield f"{stated['schedule']} {recipe.schedule} fills no bubble: pp is 1; backward passes are split all the same"
+    if "post_validation" in stated and recipe.post_validation and mesh.tp > 1:
+        yield (
+            f"{stated['post_validation']} spares no stage a wait: pp is 1; the gradient norm of the tp ranks is not"
+            " waited for"
+        )
 
 
 def _nothing_copied(section: ScenarioSection, recipe: Recipe) -> str | None:

@@ -48,9 +48,9 @@ def _words(found: ErrorDetails, local: Keys, schema: type[BaseModel]) -> tuple[s
         return f"{name}: {context['what']}", str(context["fix"])
     if kind == "name":
         names = [str(known) for known in context["names"]]
-        return f"{name} is {given!r}", _choice_fix(str(given), names)
+        return f"{name} is {_said(given)}", _choice_fix(given if isinstance(given, str) else "", names)
     if kind == "form":
-        return f"{name} is {given!r}", f"write {context['form']}"
+        return f"{name} is {_said(given)}", f"write {context['form']}"
     if kind in ("model_type", "dict_type"):
         return f"{name or 'the file'} is {_named(given)}, not a mapping", "write keys below it, one a line"
     if kind.startswith(("int", "greater_than", "less_than", "float")):
@@ -117,6 +117,13 @@ def _named(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "a list"
     return repr(value) if not isinstance(value, bool) else str(value).lower()
+
+
+def _said(value: object) -> str:
+    """A value in the words of the file: YAML takes `op:` for a mapping."""
+    if isinstance(value, Mapping) and len(value) == 1 and None in value.values():
+        return f"'{next(iter(value))}:', which YAML takes for a mapping"
+    return _named(value)
 
 
 def _choice_fix(given: str, names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from traincast.catalog import NIC_KINDS
 from traincast.errors import UserError
+from traincast.lower.unmodelled import UNMODELLED_PRECISIONS
 from traincast.mesh.limits import MOST, MOST_RANKS
 from traincast.model import CONVENTIONS
 from traincast.model.shape import Norm, Positions
@@ -52,12 +53,13 @@ def _quantity(parse: Callable[[object], float]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _one_of(*names: str) -> BeforeValidator:
-    """A name out of a list."""
+def _one_of(*names: str, unmodelled: tuple[str, ...] = ()) -> BeforeValidator:
+    """A name out of a list; those that are not modelled are refused later, and not offered."""
+    offered = tuple(name for name in names if name not in unmodelled)
 
     def check(value: Any) -> str:
         if value not in names:
-            raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": names})
+            raise PydanticCustomError("name", "{found} is none of {names}", {"found": repr(value), "names": offered})
         return str(value)
 
     return BeforeValidator(check)
@@ -119,7 +121,7 @@ Sequences = Annotated[StrictInt, Field(ge=1, le=MOST["global batch"])]
 Size = Annotated[float, _quantity(parse_size)]
 Time = Annotated[float, _quantity(parse_time)]
 Rate = Annotated[float, Field(gt=0)]
-Precision = Annotated[str, _one_of(*BYTES_PER_ELEMENT)]
+Precision = Annotated[str, _one_of(*BYTES_PER_ELEMENT, unmodelled=UNMODELLED_PRECISIONS)]
 Gpus = Annotated[tuple[Any, ...], BeforeValidator(_listed)]
 Names = Annotated[tuple[StrictStr, ...], BeforeValidator(_listed)]
 Recompute = Annotated[str, BeforeValidator(_recompute)]

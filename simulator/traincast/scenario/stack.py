@@ -1,13 +1,32 @@
 """What the stack of a scenario's profile does where the scenario is silent."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
-from traincast.errors import DataError
+from traincast.errors import DataError, UserError
 from traincast.profile import load_profile
+from traincast.scenario.files import SUFFIXES
 from traincast.scenario.schema import ScenarioSection
+from traincast.scenario.text import Places
 
 _SHARDED: Final = ("overlap_params", "bucket")
 """Keys that say something of a sharded optimiser only."""
+
+
+def profile_problems(name: str | None, places: Places) -> Iterator[UserError]:
+    """A profile by its path where no file is, or that is not to be had by its name."""
+    if name is None:
+        return
+    where = places.where(("profile",))
+    if name.endswith(SUFFIXES) and not Path(name).is_file():
+        fix = "give the path of a profile file as seen from the working folder, or the name of one that comes along"
+        yield DataError(f"no profile file {name!r}", where=where, fix=fix)
+        return
+    try:
+        load_profile(name)
+    except DataError as error:
+        yield DataError(error.message, where=error.where or where, fix=error.fix)
 
 
 def with_stack_defaults(section: ScenarioSection, assumptions: list[str]) -> ScenarioSection:

@@ -34,9 +34,14 @@ class Places:
         return Places(self.label, {**self.marks, **below})
 
     def replaced(self, keys: Keys, option: str) -> "Places":
-        """With an option as the place of `keys` and of all below."""
+        """With an option as the place of `keys`, of all below, and of the mappings around that stand nowhere yet."""
         kept = {place: mark for place, mark in self.marks.items() if place[: len(keys)] != keys}
-        return Places(self.label, {**kept, keys: option})
+        around = {keys[:length]: option for length in range(1, len(keys)) if keys[:length] not in kept}
+        return Places(self.label, {**kept, **around, keys: option})
+
+    def option(self, keys: Keys) -> bool:
+        """Whether an option stated these very keys."""
+        return self.marks.get(keys, "").startswith("--set ")
 
 
 def read_text(path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from traincast.mesh import Mesh
 from traincast.model import ModelShape
 from traincast.recipe import Recipe
+from traincast.scenario.text import Places
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Scenario:
 
     `published` holds measured figures of the same step (step_time_s, tflops_per_gpu with its convention,
     tokens_per_s_per_gpu, source, row), `assumptions` what the file left open and how it was filled. `stated` are the
-    keys of parallelism and training that the file or an option states (`training.p2p`), with their values; None where
-    no file was read.
+    keys of parallelism and training that the file or an option states (`training.p2p`), with their values, `places`
+    where all keys were written; None where no file was read.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Scenario:
     assumptions: tuple[str, ...] = ()
     description: str | None = None
     stated: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    places: Places | None = field(default=None, repr=False, compare=False)
 
     @property
     def cluster_name(self) -> str:

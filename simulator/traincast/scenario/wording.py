@@ -26,9 +26,10 @@ def dotted(name: str) -> str:
 
 
 def place_of(names: tuple[str, ...], places: Places) -> str:
-    """Where the first of some settings stands that the file, or an option, states; else its section."""
-    stated = [keys_of(name) for name in names if keys_of(name) in places.marks]
-    return places.where(stated[0] if stated else keys_of(names[0]))
+    """Where the first of some settings stands that an option states, or else the file; else its section."""
+    keys = [keys_of(name) for name in names]
+    stated = [one for one in keys if places.option(one)] + [one for one in keys if one in places.marks]
+    return places.where((stated or keys)[0])
 
 
 def scenario_fix(fix: str, where: str) -> str:

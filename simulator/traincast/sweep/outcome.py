@@ -77,6 +77,15 @@ class SweepOutcome:
         """Shapes that pass the arithmetic but that the schedule, the split of the sequence or the forecast refuses."""
         return len(self.refusals)
 
+    @property
+    def reasons(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Each reason to refuse, with the shapes that it refuses, in the order of the first of them."""
+        found: dict[str, list[str]] = {}
+        for line in self.refusals:
+            shape, _, reason = line.partition(": ")
+            found.setdefault(reason, []).append(shape)
+        return tuple((reason, tuple(shapes)) for reason, shapes in found.items())
+
     def as_dict(self, top: int | None = None, *, complete: bool = True) -> dict[str, Any]:
         """The outcome as JSON shows it; `top` keeps that many shapes. Not `complete`: the sweep still runs."""
         return {

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,9 +40,21 @@ def read_rows(path: Path, scenario: "Scenario", shapes: Sequence[Shape]) -> dict
             f"not a sweep of this scenario: {what} (row {len(found) + 1})", where=str(path), fix=_ANEW
         ) from error
     wanted = {shape: found.get(_key(shape, schedule_of(scenario, shape))) for shape in shapes}
+    _refuse_others(path, found, {_key(shape, schedule_of(scenario, shape)) for shape in shapes})
     known = {shape: _placed(scenario, shape, row) for shape, row in wanted.items() if row is not None}
     _check(path, scenario, known)
     return known
+
+
+def _refuse_others(path: Path, found: Mapping[tuple[Any, ...], SweepRow], wanted: Set[tuple[Any, ...]]) -> None:
+    """Raises DataError where the file has rows of shapes that this sweep does not have: they would be lost in it."""
+    others = [row for key, row in found.items() if key not in wanted]
+    if not others:
+        return
+    which = "1 row is" if len(others) == 1 else f"{len(others)} of its {len(found)} rows are"
+    message = f"{which} of shapes that this sweep has not, such as {others[0].shape} ({others[0].schedule})"
+    fix = f"sweep with the same --axis and --set as it was made with, or {_ANEW}"
+    raise DataError(message, where=str(path), fix=fix)
 
 
 def _raw(text: str, scenario: "Scenario") -> Iterator[Mapping[str, Any]]:

@@ -10,7 +10,7 @@ from traincast.validate.build import RECOMPUTE_MODES, Candidate, Case, build_cas
 from traincast.validate.layer import ONE_LAYER, layer_time
 from traincast.validate.measured import printed_time, time_from_rate
 from traincast.validate.place import Place, fitted_profiles, place_of
-from traincast.validate.rows import PublishedRow, RowSkippedError, expand, read_rows
+from traincast.validate.rows import PublishedRow, RowSkippedError, UnreadableCellError, expand, read_rows
 from traincast.validate.score import FamilyScore, RowScore, Status, family_scores
 from traincast.validate.studies import studies_of, with_regret
 
@@ -27,11 +27,14 @@ _INTERNAL = "the program failed"
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """All rows and the scores of their families. `failures` are errors of the program itself, a line each."""
+    """All rows and the scores of their families. A line each: `failures`, errors of the program itself; `twice`, rows
+    that repeat another's id; `unreadable`, cells that say something else than their column asks for."""
 
     rows: tuple[RowScore, ...]
     families: tuple[FamilyScore, ...]
     failures: tuple[str, ...]
+    twice: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON shows it."""
@@ -60,6 +63,7 @@ class Prepared:
     status: Status
     notes: tuple[str, ...]
     options: tuple[Option, ...] = ()
+    told: str = ""
 
 
 def published_files() -> tuple[Path, ...]:
@@ -97,7 +101,12 @@ def validate_rows(
     ]
     failures = tuple(f"{score.id}: {score.reason}" for score in scores if score.reason.startswith(_INTERNAL))
     families = with_regret(family_scores(scores), studies_of(scores, rows))
-    return ValidationReport(tuple(scores), families, failures)
+    twice = tuple(
+        f"{row.file}:{row.line}: id {row.id} stands already in {first[row.id].file}:{first[row.id].line}; scored once"
+        for row, is_new in zip(rows, once, strict=True)
+        if not is_new
+    )
+    return ValidationReport(tuple(scores), families, failures, twice, tuple(one.told for one in scores if one.told))
 
 
 def _forecast(rows: Sequence[PublishedRow], advance: Callable[[int], object] = lambda done: None) -> list[RowScore]:
@@ -147,7 +156,8 @@ def prepare_row(row: PublishedRow) -> Prepared:
             notes = (note,) if note else ()
         return _prepared(case, place, measured, notes)
     except (RowSkippedError, TraincastError) as error:
-        return Prepared(row, measured, "skipped", (*_not_scored(row), _reason(error)))
+        told = f"{row.file}:{row.line}: {_reason(error)}" if isinstance(error, UnreadableCellError) else ""
+        return Prepared(row, measured, "skipped", (*_not_scored(row), _reason(error)), told=told)
     except Exception as error:  # one row must not take the others along; the command reports it and fails
         return Prepared(row, measured, "skipped", (_reason(error),))
 
@@ -274,7 +284,7 @@ def _together(programs: Sequence["Program"]) -> list[float | Exception]:
 def _without_forecast(one: Prepared, errors: Sequence[Exception]) -> RowScore:
     """The score of a row that could not be forecast: lowered in vain, or not at all."""
     reasons = one.notes if not errors else (_reason(errors[0]), *one.notes)
-    return RowScore(one.row.id, one.row.family, one.measured_s, None, "skipped", "; ".join(reasons))
+    return RowScore(one.row.id, one.row.family, one.measured_s, None, "skipped", "; ".join(reasons), told=one.told)
 
 
 def _reason(error: Exception) -> str:

@@ -1,16 +1,17 @@
 """Reads files of published measurements: one header, one measured training step a row, empty = not stated.
 
-Free text is never parsed. A column that is not of the header is left alone, one that lacks is empty in every
-row.
+Free text is never parsed. A column that lacks is empty in every row. One that is not of the header is never read, but
+one whose name is nearly in it is refused: its rows would be scored as if it said nothing.
 """
 
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
-from traincast.errors import DataError
+from traincast.errors import DataError, UserError, combined
 
 COLUMNS = (
     "id", "family", "table", "model", "hidden", "layers", "heads", "kv_heads", "ffn_hidden", "vocab", "seq",
@@ -23,7 +24,10 @@ COLUMNS = (
     "capacity_factor", "mla", "profiled_tf_ms", "profiled_tb_ms", "profiled_tw_ms", "profiled_tcomm_ms",
     "memory_limit_gb", "remark", "unusual", "grade", "source",
 )  # fmt: skip
-"""The header, in order. A `notes` column may follow; it is never read."""
+"""The header, in order."""
+
+MISSPELT = 0.8
+"""Share of letters in common from which a name is taken for a misspelt column."""
 
 ESSENTIAL_COLUMNS = ("id", "family", "gpu", "gpus", "hidden", "layers", "seq", "global_batch")
 """Without these columns a file cannot be one of published measurements."""
@@ -31,6 +35,10 @@ ESSENTIAL_COLUMNS = ("id", "family", "gpu", "gpus", "hidden", "layers", "seq", "
 
 class RowSkippedError(Exception):
     """A row that cannot be forecast; the text is the reason that the report shows."""
+
+
+class UnreadableCellError(RowSkippedError):
+    """A cell that says something else than its column asks for; the text begins with the column."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +64,25 @@ class PublishedRow:
         return self.cells.get(column, "")
 
     def number(self, column: str) -> float | None:
-        """The cell as a number from 0 up, None where not stated. Raises RowSkippedError for anything else."""
+        """The cell as a number from 0 up, None where not stated. Raises UnreadableCellError for anything else."""
         text = self.text(column)
         if not text:
             return None
         try:
             value = float(text)
         except ValueError:
-            raise RowSkippedError(f"{column} is not a number: {text!r}") from None
+            raise UnreadableCellError(f"{column} is not a number: {text!r}") from None
         if not math.isfinite(value) or value < 0:
-            raise RowSkippedError(f"{column} is not a figure that can be: {text!r}")
+            raise UnreadableCellError(f"{column} is not a figure that can be: {text!r}")
         return value
 
     def count(self, column: str) -> int | None:
-        """The cell as a whole number from 1 up, None where not stated. Raises RowSkippedError otherwise."""
+        """The cell as a whole number from 1 up, None where not stated. Raises UnreadableCellError otherwise."""
         value = self.number(column)
         if value is None:
             return None
         if value != int(value) or value < 1:
-            raise RowSkippedError(f"{column} is not a whole number from 1 up: {self.text(column)!r}")
+            raise UnreadableCellError(f"{column} is not a whole number from 1 up: {self.text(column)!r}")
         return int(value)
 
     def essential(self, column: str) -> int:
@@ -85,14 +93,14 @@ class PublishedRow:
         return value
 
     def flag(self, column: str) -> bool | None:
-        """A y/n cell; None where not stated. Raises RowSkippedError for anything else."""
+        """A y/n cell; None where not stated. Raises UnreadableCellError for anything else."""
         text = self.text(column).lower()
         if text in ("y", "yes", "true", "1"):
             return True
         if text in ("n", "no", "false", "0"):
             return False
         if text:
-            raise RowSkippedError(f"{column} is neither y nor n: {text!r}")
+            raise UnreadableCellError(f"{column} is neither y nor n: {text!r}")
         return None
 
 
@@ -155,3 +163,12 @@ def _check_header(path: Path, header: Sequence[str]) -> None:
     twice = sorted({name for name in header if header.count(name) > 1 and name})
     if twice:
         raise DataError(f"has the column {twice[0]} twice", where=f"{path}:1", fix="keep one of them")
+    near = {name: get_close_matches(name, COLUMNS, 1, MISSPELT) for name in header if name and name not in COLUMNS}
+    problems: list[UserError] = [_unknown(path, name, found[0]) for name, found in near.items() if found]
+    if problems:
+        raise combined(problems)
+
+
+def _unknown(path: Path, name: str, near: str) -> DataError:
+    fix = f"name it {near} where it is meant, else give it a name that is not nearly that"
+    return DataError(f"unknown column {name!r}", where=f"{path}:1", fix=fix)

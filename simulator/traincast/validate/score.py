@@ -20,7 +20,8 @@ class RowScore:
     """One published row: what was measured, what was forecast, and whether it counts.
 
     `executed_flops_per_gpu` is what one GPU executes in the step. A skipped row may still carry a forecast,
-    to be shown; `reason` says why it does not count, or what was assumed for one that does.
+    to be shown; `reason` says why it does not count, or what was assumed for one that does. `told` is the place of
+    what is wrong with the row itself, and what: a cell that cannot be read.
     """
 
     id: str
@@ -30,6 +31,7 @@ class RowScore:
     status: Status
     reason: str
     executed_flops_per_gpu: float | None = None
+    told: str = ""
 
     @property
     def error_pct(self) -> float | None:
