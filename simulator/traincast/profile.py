@@ -376,13 +376,14 @@ def shipped_profiles() -> tuple[Profile, ...]:
 def find_profile(gpu: str, stack: str | None) -> tuple[Profile, str | None]:
     """The profile of a GPU and stack, and a note when it is not that stack's own.
 
-    Order: a profile that names the stack for this GPU (`*` in its names stands for anything, such as a version); the
-    GPU's default profile.
+    Order: a profile that names the stack for this GPU (`*` in its names stands for anything, such as a version; where
+    several fit, the one with most letters of its own); the GPU's default profile.
     """
     profiles = shipped_profiles()
-    for p in profiles:
-        if gpu in (p.gpu, *p.also_for) and stack and any(fnmatchcase(stack, pattern) for pattern in p.stacks):
-            return p, None
+    own = [(pattern, p) for p in profiles if gpu in (p.gpu, *p.also_for) for pattern in p.stacks]
+    named = [(pattern, p) for pattern, p in own if stack and fnmatchcase(stack, pattern)]
+    if named:
+        return max(named, key=lambda one: len(one[0].replace("*", "")))[1], None
     for p in profiles:
         if gpu in p.default_for:
             reason = f"no profile for stack {stack!r}" if stack else "no stack stated"

@@ -140,7 +140,8 @@ def test_what_is_left_out_stands_around_the_passes(rows: tuple[PublishedRow, ...
                 longer_s = cls.chunks[kind, 0].duration_s - plain.chunks[kind, 0].duration_s
                 assert longer_s == pytest.approx(1e-3)
             assert {"optimizer", "step"} <= {one.name for one in cls.tail}
-        assert not any(one.meets for cls in whole.classes for one in cls.tail) or name != "ZB-2p"
+        if name == "ZB-2p":
+            assert not any(one.meets for cls in whole.classes for one in cls.tail)
 
 
 def test_what_a_synchronised_optimiser_costs(rows: tuple[PublishedRow, ...], loss: RunLoss) -> None:

@@ -49,6 +49,24 @@ def test_it_is_latency_that_grows_with_the_job() -> None:
     assert 70e-6 < large < 200e-6
 
 
+def test_split_backward_passes_reduce_once() -> None:
+    """The input part ends with the reduction, the weight part has none: one for F, one for I, as for F and B."""
+    whole, split = (
+        {
+            (kind, chunk): cost.labels_s.get("dp", 0.0)
+            for (kind, chunk), cost in lower(pipelined(schedule)).program.classes[0].chunks.items()
+        }
+        for schedule in ("1f1b", "zb-h1")
+    )
+    assert whole["F", 0] == whole["B", 0] == split["F", 0] == split["I", 0] > 0.0
+    assert split["W", 0] == 0.0
+
+
+def pipelined(schedule: str) -> Job:
+    one = job(4, schedule=schedule, p2p="async")
+    return replace(one, mesh=Mesh(tp=2, pp=2, dp=2))
+
+
 @pytest.mark.parametrize("changes", [{"precision": "bf16"}, {"fp8_scaling": "tensorwise"}])
 def test_only_delayed_scaling_reduces(changes: dict[str, str]) -> None:
     """Half precision has no scales, current scaling finds them in the tensor itself."""

@@ -210,3 +210,9 @@ def test_a_default_may_end_at_a_number_of_tensor_parallel_ranks() -> None:
     profile = load_profile("a800-burstengine2025")
     assert profile.stack_defaults(1, 1)["offload_states"] == "optimizer"
     assert "offload_states" not in profile.stack_defaults(2, 1)
+
+
+def test_the_name_that_says_most_of_a_stack_counts() -> None:
+    """MLPerf 3.0's NeMo 23.04 has a profile beside that of all NeMo 2*."""
+    found = [find_profile("H100-80GB-SXM", f"Somebody: NeMo 2{version}")[0].name for version in ("3.04", "4.07")]
+    assert found == ["h100-mlperf2023", "h100-mlperf2024"]

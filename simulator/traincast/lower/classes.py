@@ -69,9 +69,10 @@ class CostBook:
 
     def collective_s(self, op: str, size: float, family: str, spans: Mapping[str, Span]) -> float:
         """Time of a collective in the rank's group of a family [s]: the slowest of its members' stacks counts."""
-        return max(_collective_s(op, size, spans[family], network) for network in self._stacks(family))
+        return max(_collective_s(op, size, spans[family], network) for network in self.stacks(family))
 
-    def _stacks(self, family: str) -> tuple[NetworkConstants, ...]:
+    def stacks(self, family: str) -> tuple[NetworkConstants, ...]:
+        """Network constants of all stacks that meet in the rank's group of a family."""
         return self.networks.get(family) or (self.machine.network,)
 
     def time(self, kind: Pass, part: ChunkPart, spans: Mapping[str, Span]) -> ChunkTime:
@@ -119,7 +120,7 @@ class CostBook:
         for chunk, part in enumerate(parts):
             for kind in kinds:
                 send_s = sends[way_out(kind, around[stage, chunk])]
-                reduced_s = scales_s(self, part, spans) if kind in ("F", "B") else 0.0
+                reduced_s = scales_s(self, part, spans) if kind != "W" else 0.0
                 chunks[kind, chunk] = self.of_pass(times[kind, part], send_s, reduced_s)
         self._costs[key] = ClassCosts(chunks, self.buckets(stage, spans), self.tail(stage, spans))
         return self._costs[key]
@@ -151,7 +152,7 @@ class CostBook:
         if tp > 1 and (recipe.scatter_gather or recipe.sequence_parallel):
             gather = 0.0 if recipe.sequence_parallel else self.collective_s("all_gather", size, "tp", spans)
             size /= tp
-        return max(message_seconds(size, spans[way], network) for network in self._stacks(way)) + gather
+        return max(message_seconds(size, spans[way], network) for network in self.stacks(way)) + gather
 
     def buckets(self, stage: int, spans: Mapping[str, Span]) -> tuple[ReduceBucket, ...]:
         """Gradient buckets: one per weight-bearing part of the last backward when overlapped, else one at the end."""
@@ -241,7 +242,7 @@ class CostBook:
         if not self.machine.profile.traits.owners or ranks == 1:
             return self.collective_s("all_gather", size, family, spans)
         count = owners(self.job, self.root(stage), self.layers(stage))
-        fills_s = (fill_s(size / count, wires(spans[family], one), one) for one in self._stacks(family))
+        fills_s = (fill_s(size / count, wires(spans[family], one), one) for one in self.stacks(family))
         return self.collective_s("all_gather", size * ranks / (ranks - 1), family, spans) + count * max(fills_s)
 
     def layers(self, stage: int) -> int:

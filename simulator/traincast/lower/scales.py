@@ -1,8 +1,10 @@
 """Delayed scaling: the largest magnitudes of fp8 tensors, reduced over all ranks that hold parts of them.
 
-At the end of each pass over a chunk, forward and backward, Transformer Engine reduces what it found of all tensors of
-that pass in one all-reduce [1], over the ranks of tensor, context and data parallelism [2]. Compute waits for it: it is
-a few hundred bytes, so that all of it is latency, which grows with the job and recurs with every pass.
+At the end of each pass over a chunk, forward and backward (of a split backward the input part), Transformer Engine
+reduces what it found of all tensors of that pass in one all-reduce [1], over the ranks of tensor, context and data
+parallelism [2]. Compute waits for it: it is a few hundred bytes, so that all of it is latency, which grows with the job
+and recurs with every pass. Two things are left out: that replicas of unlike pace wait for each other there, and these
+bytes in the traffic.
 
 References
 ----------
@@ -36,7 +38,7 @@ def scales_s(book: "CostBook", part: ChunkPart, spans: Mapping[str, Span]) -> fl
     if group is None:
         return 0.0
     size = 4.0 * MAGNITUDES_A_LAYER * part.layers
-    return collective_seconds("all_reduce", size, group, book.machine.network)
+    return max(collective_seconds("all_reduce", size, group, network) for network in book.stacks("dp"))
 
 
 def joint(inner: Span | None, outer: Span | None) -> Span | None:

@@ -23,6 +23,9 @@ NEMOTRON = (
 )
 """What its published configuration says beside the columns of a table."""
 
+NEMOTRONS = ("Nemotron-4", "Nemotron4", "Nemotron-8B", "Nemotron-15B", "Nemotron-22B", "Nemotron-340B")
+"""Names of its transformers; later ones are hybrids."""
+
 RECOMPUTE_MODES = ("none", "selective", "full")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8")
 _FFN_FACTOR = 4
@@ -118,7 +121,7 @@ def _model(row: PublishedRow, notes: list[str]) -> "ModelShape":
     if ffn is None:
         ffn = _FFN_FACTOR * hidden
         notes.append("ffn_hidden not stated: 4 x hidden")
-    nemotron = row.text("model").startswith("Nemotron")
+    nemotron = row.text("model").startswith(NEMOTRONS)
     if nemotron:
         notes.append(NEMOTRON)
     newer = gated or nemotron
