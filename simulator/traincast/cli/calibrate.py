@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traincast.cli.calibrate_files import check_not_read, check_writable, emit_whole, write_whole
-from traincast.cli.output import emit, refuse_suffix, remark
+from traincast.cli.calibrate_files import check_not_read, emit_whole, write_whole
+from traincast.cli.output import emit, refuse_suffix, refuse_unwritable, remark
 from traincast.errors import DataError, UserError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def import_(
 
     form = str(fmt) if fmt else _form_of(output)
     if output is not None:
-        check_writable(output)
+        refuse_unwritable(output, "-o")
         check_not_read(output, files)
     found = import_files(files, op)
     refused = _refusals(found, files)

@@ -13,23 +13,6 @@ if TYPE_CHECKING:
     from traincast.report.tables import Table
 
 
-def check_writable(path: Path) -> None:
-    """Raises UsageError where `path` could not be written: a folder, no folder, or one that may not be written to."""
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a folder", where="-o", fix="name a file in it")
-    if path.exists():
-        if not os.access(path, os.W_OK):
-            raise UsageError(f"cannot write {path}: no permission", where="-o", fix="name another file")
-        return
-    folder = path.parent
-    if not folder.is_dir():
-        what = f"{folder} is no folder" if folder.exists() else "no such folder"
-        raise UsageError(f"cannot write {path}: {what}", where="-o", fix="name a folder that exists")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        what = f"no permission to write in {folder}"
-        raise UsageError(f"cannot write {path}: {what}", where="-o", fix="name a folder that can be written")
-
-
 def check_not_read(output: Path, files: Iterable[Path]) -> None:
     """Raises UsageError where the result would take the place of a file that it is made from."""
     for file in files:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from traincast.cli.calibrate_files import check_not_read, check_writable, emit_whole, whole, write_whole
+from traincast.cli.calibrate_files import check_not_read, emit_whole, whole, write_whole
 from traincast.cli.calibrate_inputs import asked_for, inherited, profile_named, results_of, said_on_failure
-from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, remark, working
+from traincast.cli.output import FormatOption, OutputOption, chosen_format, emit, refuse_unwritable, remark, working
 from traincast.errors import DataError, TraincastError, UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def fit(
 
     if output.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{output} is no name for a profile", where="-o", fix="end it in .yaml")
-    check_writable(output)
+    refuse_unwritable(output, "-o")
     check_not_read(output, [*files, *([Path(base)] if base else [])])
     if base is not None:
         profile_named(base)
@@ -98,7 +98,7 @@ def show(
     from traincast.report.calibration_tables import constants_table, correlation_tables, show_tables, shown_payload
 
     if output is not None:
-        check_writable(output)
+        refuse_unwritable(output, "-o")
         check_not_read(output, files)
     asked = asked_for(files, profile, (gpu, net, op))
     with said_on_failure((*asked.notes, *asked.results.problems)):
@@ -144,7 +144,7 @@ def check(
     if within is not None and not 0 < within < 1000:
         raise UsageError(f"{within} is no share", where="--within", fix="give percent above 0")
     if output is not None:
-        check_writable(output)
+        refuse_unwritable(output, "-o")
         check_not_read(output, files)
     priced = profile_named(profile, files)
     results, note = with_gpu_of(results_of(files, gpu, net, op), priced)

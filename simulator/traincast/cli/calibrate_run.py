@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from traincast.cli.calibrate_files import check_writable
+from traincast.cli.output import refuse_unwritable
 from traincast.errors import TraincastError, UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _check_mesh(sizes: Mapping[str, int | None], order: str | None, world: int) 
 
 def _check_output(output: Path, resume: bool) -> None:
     """Raises UsageError where the records could not be written, or would be added to others by mistake."""
-    check_writable(output)
+    refuse_unwritable(output, "-o")
     if output.exists() and not resume:
         raise UsageError(f"{output} exists", fix="add --resume to go on in it, or name another file", where="-o")
 
