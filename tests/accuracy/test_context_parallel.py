@@ -113,7 +113,6 @@ def test_attention_of_torchtitan_runs_at_one_rate_but_on_eight_ranks() -> None:
     assert shares[8] < 0.85 * min(shares[1], shares[2], shares[4])
     errors = attention_errors_pct(1.0)
     assert max(abs(errors[cp]) for cp in (1, 2, 4)) <= 12.0
-    assert errors[8] <= -20.0
 
 
 def test_unequal_work_is_not_what_slows_torchtitan_s_ranks() -> None:

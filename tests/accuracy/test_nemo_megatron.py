@@ -142,29 +142,50 @@ CONTRADICTS_ITSELF = "mbridge_26.02.01_LLAMA3_70B_DGX-GB300_MXFP8_401"
 
 @pytest.fixture(scope="module")
 def others() -> ValidationReport:
-    families = ("nemo", "mlperf", "megatron_bridge")
-    return validate_rows([row for name in families for row in rows_of(name) if row.id != CONTRADICTS_ITSELF])
+    return validate_rows([row for name in ("nemo", "mlperf", "megatron_bridge") for row in rows_of(name)])
 
 
-def test_mxfp8_of_megatron_bridge() -> None:
-    """Llama 3 70B and 405B on GB200 and GB300 in mxfp8; nothing was fitted on any such row (when written: 5.3 %)."""
+@pytest.fixture(scope="module")
+def mxfp8() -> dict[str, float]:
+    """Error of each scored row [%], without its sign."""
     report = validate_rows([row for row in rows_of("megatron_bridge") if row.text("precision") == "mxfp8"])
-    errors = {row.id: abs(row.error_pct or 0.0) for row in report.rows if row.status == "scored"}
-    assert len(errors) == 12
-    assert max(error for name, error in errors.items() if name != CONTRADICTS_ITSELF) <= 10.0
-    assert errors[CONTRADICTS_ITSELF] >= 20.0
+    return {row.id: abs(row.error_pct or 0.0) for row in report.rows if row.status == "scored"}
+
+
+def test_mxfp8_of_megatron_bridge(mxfp8: dict[str, float]) -> None:
+    """Llama 3 70B and 405B on GB200 and GB300 in mxfp8; nothing was fitted on any such row (when written: 5.2 %)."""
+    errors = [error for name, error in mxfp8.items() if name != CONTRADICTS_ITSELF]
+    assert len(errors) == 11
+    assert max(errors) <= 10.0
+
+
+@pytest.mark.xfail(strict=True, reason="61 %: see CONTRADICTS_ITSELF")
+def test_mxfp8_with_a_deep_pipeline(mxfp8: dict[str, float]) -> None:
+    assert mxfp8[CONTRADICTS_ITSELF] <= 10.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "bar", "of_null"), [("nemo", 3.9, 0.5), ("mlperf", 3.0, 0.5), ("megatron_bridge", 4.0, 0.5)]
+    ("family", "bar"),
+    [
+        ("nemo", 3.9),
+        ("mlperf", 3.0),
+        pytest.param("megatron_bridge", 4.0, marks=pytest.mark.xfail(strict=True, reason="6.4 %; 3.9 without one row")),
+    ],
 )
-def test_other_families(others: ValidationReport, family: str, bar: float, of_null: float) -> None:
-    """Mean errors of rows that told no constant: nemo 3.9 % (when written 3.1), mlperf 3 % (1.5), Megatron-Bridge's
-    rows 4 % (3.9; 6.4 with the one that contradicts itself), all at most half of the null forecast. nemo has four
-    releases that differ by up to 12 % on one configuration, so that the null there is 8 %; each release has what its
-    sources say it changed."""
+def test_other_families(others: ValidationReport, family: str, bar: float) -> None:
+    """Mean errors of rows that told no constant: nemo 3.1 % when written, mlperf 1.5 %. nemo has four releases that
+    differ by up to 12 % on one configuration, so that the null forecast there is 8 %; each release has what its sources
+    say it changed."""
+    (score,) = [one for one in others.families if one.family == family]
+    assert score.mape_pct is not None
+    assert score.mape_pct <= bar
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["nemo", "mlperf", "megatron_bridge"])
+def test_other_families_halve_the_null_forecast(others: ValidationReport, family: str) -> None:
     (score,) = [one for one in others.families if one.family == family]
     assert score.mape_pct is not None
     assert score.null_mape_pct is not None
-    assert score.mape_pct <= min(bar, of_null * score.null_mape_pct)
+    assert score.mape_pct <= score.null_mape_pct / 2
